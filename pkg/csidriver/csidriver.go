@@ -1,0 +1,141 @@
+// Package csidriver asks the CSI driver behind a socket for its name, and says
+// in words what is in the way when it cannot.
+//
+// # What it promises
+//
+// One call is one dial and one GetPluginInfo, within the timeout. No
+// connection is kept: a driver that stops gracefully waits for its connections
+// to end, and must not wait for us. It logs nothing and changes nothing.
+//
+// # What it does not know
+//
+// Whether the driver works beyond that one answer, and whether kubelet can
+// reach it: kubelet's path may lead elsewhere.
+//
+// # Goroutines
+//
+// Driver.Name starts grpc's client goroutines and ends them before it returns.
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubernetes-csi/csi-lib-utils/rpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	// bufferSize of the connection, each way, in bytes.
+	bufferSize = 4 << 10
+	// maxAnswer bounds GetPluginInfo's answer, its manifest included, in bytes.
+	maxAnswer = 256 << 10
+	// maxHeaders bounds the answer's metadata, in bytes.
+	maxHeaders = 16 << 10
+	// closePatience is how long a connection may take to be closed politely.
+	closePatience = 50 * time.Millisecond
+	// maxPath is the longest unix socket path in bytes: sun_path less its
+	// terminating NUL.
+	maxPath = 107
+)
+
+// Config says where the driver is.
+type Config struct {
+	// Address is the path of the driver's socket in this container, without
+	// a scheme.
+	Address string
+	// Timeout of one Name call, dial included; more than 0.
+	Timeout time.Duration
+}
+
+// Driver is a CSI driver that may or may not be there. It may be used by
+// several goroutines at once.
+type Driver struct{ cfg Config }
+
+// New validates cfg; it does not touch the socket.
+func New(cfg Config) (*Driver, error) {
+	switch {
+	case cfg.Address == "":
+		return nil, errors.New("csi driver: no socket address")
+	case strings.ContainsRune(cfg.Address, 0):
+		return nil, fmt.Errorf("csi driver: address %q contains a NUL byte", cfg.Address)
+	case len(cfg.Address) > maxPath:
+		return nil, fmt.Errorf("csi driver: address %s has %d bytes, but a unix socket path holds at most %d: mount the volume at a shorter path", cfg.Address, len(cfg.Address), maxPath)
+	case cfg.Timeout <= 0:
+		return nil, fmt.Errorf("csi driver: timeout %v is not above 0", cfg.Timeout)
+	}
+	return &Driver{cfg: cfg}, nil
+}
+
+// Name asks the driver for its name, once. The error is a *Trouble, or ctx's
+// own when the caller gave up.
+func (d *Driver) Name(ctx context.Context) (string, error) {
+	call, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	name, err := d.ask(call)
+	if err == nil {
+		err = d.checkName(name)
+	}
+	if err == nil {
+		return name, nil
+	}
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("ask the driver at %s: %w", d.cfg.Address, ctx.Err())
+	}
+	return "", err
+}
+
+func (d *Driver) ask(ctx context.Context) (string, error) {
+	raw, err := (&net.Dialer{}).DialContext(ctx, "unix", d.cfg.Address)
+	if err != nil {
+		return "", d.dialTrouble(err)
+	}
+	cc, err := channel(raw)
+	if err != nil {
+		_ = raw.Close()
+		return "", d.trouble(Other, err, "ask the driver at %s: %v", d.cfg.Address, err)
+	}
+	defer func() {
+		// grpc would wait 5 s for a driver that does not read.
+		force := time.AfterFunc(closePatience, func() { _ = raw.Close() })
+		_ = cc.Close()
+		force.Stop()
+		_ = raw.Close()
+	}()
+	name, err := rpc.GetDriverName(ctx, cc)
+	if err != nil {
+		return "", d.callTrouble(err)
+	}
+	return name, nil
+}
+
+// channel is a grpc channel over raw and nothing else: it never dials.
+func channel(raw net.Conn) (*grpc.ClientConn, error) {
+	var taken atomic.Bool
+	return grpc.NewClient("passthrough:///driver",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			if taken.Swap(true) {
+				return nil, net.ErrClosed
+			}
+			return raw, nil
+		}),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableHealthCheck(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithReadBufferSize(bufferSize),
+		grpc.WithWriteBufferSize(bufferSize),
+		grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		// What a CSI client says for a unix socket; some servers refuse others.
+		grpc.WithAuthority("localhost"),
+	)
+}

@@ -1,0 +1,26 @@
+//go:build unix
+
+package csidriver
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+)
+
+func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// isDenied: EPERM is what some security modules say.
+func isDenied(err error) bool {
+	return errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)
+}
+
+// isBusy: connect(2) on a unix socket whose queue is full.
+func isBusy(err error) bool { return errors.Is(err, syscall.EAGAIN) }
+
+// isWrongType: a datagram or seqpacket socket.
+func isWrongType(err error) bool { return errors.Is(err, syscall.EPROTOTYPE) }
+
+// looksLikeSocket tells a socket from what else connect(2) refuses in the same
+// words, a regular file for one.
+func looksLikeSocket(fi fs.FileInfo) bool { return fi.Mode()&fs.ModeSocket != 0 }
