@@ -1,0 +1,170 @@
+// Command driver is a CSI driver that mounts nothing: the identity service and
+// the two calls of the node service that registration needs. Flags make it
+// late, slow, forgetful or rude, so that tests and demonstrations can show what
+// a registrar does then.
+//
+// It prints "serving PATH" once its socket accepts, and a line for each call.
+// At SIGTERM or SIGINT it stops gracefully, as drivers do: it waits for the
+// connections which it has, without a limit of its own.
+//
+// Goroutines: grpc's, and the one that waits for the signal; all end before the
+// process does.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+type config struct {
+	endpoint, name, nodeID, version string
+	startDelay                      time.Duration
+	identityDelay, nodeInfoDelay    time.Duration
+	nodeInfoFailures                int64
+	nodeInfoUntil                   string
+	graceful, removeFirst, unlink   bool
+}
+
+func main() {
+	var c config
+	flag.StringVar(&c.endpoint, "endpoint", "/csi/csi.sock", "path of the socket to serve on, with or without unix://")
+	flag.StringVar(&c.name, "name", "hold.example.com", "driver name")
+	flag.StringVar(&c.nodeID, "node-id", "node", "node ID that NodeGetInfo gives")
+	flag.StringVar(&c.version, "vendor-version", "0.0.0", "version that GetPluginInfo gives")
+	flag.DurationVar(&c.startDelay, "start-delay", 0, "wait this long before the socket is bound")
+	flag.DurationVar(&c.identityDelay, "identity-delay", 0, "answer GetPluginInfo, GetPluginCapabilities and Probe only after this long")
+	flag.DurationVar(&c.nodeInfoDelay, "node-info-delay", 0, "answer NodeGetInfo only after this long")
+	flag.Int64Var(&c.nodeInfoFailures, "node-info-failures", 0, "fail the first N NodeGetInfo")
+	flag.StringVar(&c.nodeInfoUntil, "node-info-until", "", "fail NodeGetInfo until this file exists")
+	flag.BoolVar(&c.graceful, "graceful", true, "wait for calls and connections at the end")
+	flag.BoolVar(&c.removeFirst, "remove-first", true, "remove what is at the endpoint before binding")
+	flag.BoolVar(&c.unlink, "unlink", true, "remove the endpoint by name at the end")
+	flag.Parse()
+	c.endpoint = strings.TrimPrefix(c.endpoint, "unix://")
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, c); err != nil {
+		fmt.Fprintln(os.Stderr, "driver:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves from the end of the start delay until ctx ends.
+func run(ctx context.Context, c config) error {
+	if !pause(ctx, c.startDelay) {
+		return nil
+	}
+	if c.removeFirst {
+		if err := os.Remove(c.endpoint); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.endpoint, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	listener.SetUnlinkOnClose(c.unlink)
+
+	server := grpc.NewServer(grpc.UnaryInterceptor(logged))
+	csi.RegisterIdentityServer(server, &identity{config: c})
+	csi.RegisterNodeServer(server, &node{config: c})
+	fmt.Println("serving", c.endpoint)
+
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		if c.graceful {
+			server.GracefulStop()
+		} else {
+			server.Stop()
+		}
+	}()
+	err = server.Serve(listener)
+	if err == nil {
+		<-stopped
+	}
+	return err
+}
+
+func logged(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	began := time.Now()
+	answer, err := next(ctx, req)
+	fmt.Println(info.FullMethod, time.Since(began).Round(time.Millisecond), status.Code(err))
+	return answer, err
+}
+
+// pause waits; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+type identity struct {
+	csi.UnimplementedIdentityServer
+	config
+}
+
+func (i *identity) GetPluginInfo(ctx context.Context, _ *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	pause(ctx, i.identityDelay)
+	return &csi.GetPluginInfoResponse{Name: i.name, VendorVersion: i.version}, nil
+}
+
+func (i *identity) GetPluginCapabilities(ctx context.Context, _ *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	pause(ctx, i.identityDelay)
+	return &csi.GetPluginCapabilitiesResponse{}, nil
+}
+
+func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	pause(ctx, i.identityDelay)
+	return &csi.ProbeResponse{}, nil
+}
+
+type node struct {
+	csi.UnimplementedNodeServer
+	config
+	asked atomic.Int64 // NodeGetInfo calls so far
+}
+
+func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{}, nil
+}
+
+func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	asked := n.asked.Add(1)
+	pause(ctx, n.nodeInfoDelay)
+	if asked <= n.nodeInfoFailures {
+		return nil, status.Errorf(codes.Unavailable, "node info is not known yet (call %d, to fail: %d)", asked, n.nodeInfoFailures)
+	}
+	if n.nodeInfoUntil != "" {
+		if _, err := os.Stat(n.nodeInfoUntil); err != nil {
+			return nil, status.Errorf(codes.Unavailable, "node info is not known yet: %v", err)
+		}
+	}
+	return &csi.NodeGetInfoResponse{NodeId: n.nodeID}, nil
+}
