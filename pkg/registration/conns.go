@@ -54,6 +54,7 @@ func (c *conns) closeListeners() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range c.listeners {
+		l.asked.Store(true)
 		_ = l.Close()
 	}
 }
@@ -86,6 +87,17 @@ func (c *conns) drain() {
 	c.ending = true
 	c.mu.Unlock()
 	c.closeListeners()
+}
+
+// closeSilent closes the connections on which nothing ever came.
+func (c *conns) closeSilent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t := range c.raw {
+		if !t.spoke.Load() {
+			_ = t.Conn.Close()
+		}
+	}
 }
 
 func (c *conns) stop() {

@@ -203,6 +203,9 @@ func (l *link) explain(ctx context.Context, err error) error {
 		if cause != nil {
 			return fmt.Errorf("%w: %w", ErrNoAnswer, cause)
 		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
+		}
 		return fmt.Errorf("%w: %s", ErrNoAnswer, st.Message())
 	case codes.Unimplemented:
 		return fmt.Errorf("%w: it has no Registration service", ErrForeign)

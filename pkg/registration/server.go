@@ -21,6 +21,9 @@ const (
 	// in v1.36.3). grpc's default of 120 s would keep a stranger's goroutine
 	// and buffers that long.
 	speechPatience = 10 * time.Second
+	// drainPatience is how long Drain leaves alone a connection that has not
+	// said a byte: a caller that connected just now gets to speak.
+	drainPatience = 50 * time.Millisecond
 	// bufferSize of a connection, each way, in bytes. A GetInfo with its
 	// answer is a few hundred.
 	bufferSize = 4 << 10
@@ -51,7 +54,9 @@ type Server struct {
 }
 
 // NewServer validates cfg and returns a Server that serves nothing yet.
-func NewServer(cfg Config) (*Server, error) {
+func NewServer(cfg Config) (*Server, error) { return newServer(cfg, speechPatience) }
+
+func newServer(cfg Config, speech time.Duration) (*Server, error) {
 	if cfg.Info.Driver == "" {
 		return nil, errors.New("registration server: no driver name")
 	}
@@ -70,7 +75,7 @@ func NewServer(cfg Config) (*Server, error) {
 	c := newConns(cfg.OnCall)
 	s := grpc.NewServer(
 		grpc.StatsHandler(c),
-		grpc.ConnectionTimeout(speechPatience),
+		grpc.ConnectionTimeout(speech),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -91,7 +96,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	defer s.conns.dropListener(tl)
 	err := s.grpc.Serve(tl)
-	if err == nil || tl.closed.Load() || errors.Is(err, grpc.ErrServerStopped) {
+	if err == nil || tl.asked.Load() || errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
 	return fmt.Errorf("serve registration at %s: %w", l.Addr(), err)
@@ -114,11 +119,16 @@ func (s *Server) Stop() {
 	await(context.Background(), stopPatience, s.grpc.Stop)
 }
 
-// Drain closes the listeners, lets the calls under way be answered until ctx
-// is done, tells the peers to hang up, and then does as Stop does.
+// Drain closes the listeners, tells every client to hang up, lets the calls
+// under way be answered until ctx is done, and then does as Stop does. A client
+// that is between two calls, as kubelet is before NotifyRegistrationStatus,
+// dials anew for the next. Connections that never said a byte are closed after
+// 50 ms: grpc would not begin to drain before they speak.
 func (s *Server) Drain(ctx context.Context) {
 	s.conns.drain()
+	silent := time.AfterFunc(drainPatience, s.conns.closeSilent)
 	await(ctx, 0, s.grpc.GracefulStop)
+	silent.Stop()
 	s.Stop()
 }
 
@@ -201,6 +211,7 @@ func lookOf(ctx context.Context) (string, bool) {
 type listener struct {
 	net.Listener
 	conns  *conns
+	asked  atomic.Bool // we close it: Accept's error is no news
 	closed atomic.Bool
 }
 
@@ -225,10 +236,19 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// trackedConn forgets itself when closed.
+// trackedConn knows whether a byte ever came, and is forgotten when closed.
 type trackedConn struct {
 	net.Conn
 	conns *conns
+	spoke atomic.Bool
+}
+
+func (c *trackedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.spoke.Load() {
+		c.spoke.Store(true)
+	}
+	return n, err
 }
 
 func (c *trackedConn) Close() error {

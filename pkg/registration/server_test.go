@@ -1,0 +1,473 @@
+package registration
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+func TestAnswersKubelet(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	got := k.getInfo(t)
+	if got.GetType() != "CSIPlugin" || got.GetName() != testInfo.Driver || got.GetEndpoint() != testInfo.Endpoint ||
+		!slices.Equal(got.GetSupportedVersions(), []string{"1.0.0"}) {
+		t.Errorf("GetInfo = %v", got)
+	}
+	r.wants(t, Call{Kind: Asked, Conn: 1})
+	k.notify(t, true, "")
+	r.wants(t, Call{Kind: Confirmed, Conn: 1})
+	k.hangUp(t)
+	r.wantsNoMore(t)
+}
+
+func TestRefusal(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	k.getInfo(t)
+	k.notify(t, false, "RegisterPlugin error -- dial failed")
+	k.hangUp(t)
+	r.wants(t, Call{Kind: Asked, Conn: 1},
+		Call{Kind: Refused, Message: "RegisterPlugin error -- dial failed", Conn: 1})
+	r.wantsNoMore(t)
+}
+
+func TestLeftWithoutNotify(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	k.getInfo(t)
+	k.hangUp(t)
+	r.wants(t, Call{Kind: Asked, Conn: 1}, Call{Kind: Left, Conn: 1})
+}
+
+// A Notify settles the GetInfo before it, not one after it.
+func TestLeftAfterSecondGetInfo(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	k.getInfo(t)
+	k.notify(t, true, "")
+	k.getInfo(t)
+	k.hangUp(t)
+	r.wants(t, Call{Kind: Asked, Conn: 1}, Call{Kind: Confirmed, Conn: 1},
+		Call{Kind: Asked, Conn: 1}, Call{Kind: Left, Conn: 1})
+}
+
+// Two GetInfo on one connection leave once.
+func TestLeftOnce(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	k.getInfo(t)
+	k.getInfo(t)
+	k.hangUp(t)
+	r.wants(t, Call{Kind: Asked, Conn: 1}, Call{Kind: Asked, Conn: 1}, Call{Kind: Left, Conn: 1})
+	r.wantsNoMore(t)
+}
+
+// A connection that breaks without a goodbye leaves too.
+func TestLeftOnBrokenConnection(t *testing.T) {
+	r := start(t, nil)
+	var raw net.Conn
+	l, err := newLink(must(dialer(r.path)(t.Context())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	raw = l.raw
+	if _, err := registerapi.NewRegistrationClient(l.cc).GetInfo(t.Context(), &registerapi.InfoRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	_ = raw.Close()
+	r.wants(t, Call{Kind: Asked, Conn: 1}, Call{Kind: Left, Conn: 1})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// grpc does not wait for the calls of a connection that breaks, so a GetInfo
+// can be reported after its connection has ended: Left comes last all the same.
+func TestAskedAfterTheEnd(t *testing.T) {
+	var got []Kind
+	c := &conn{conns: newConns(func(c Call) { got = append(got, c.Kind) })}
+	c.end()
+	c.asked()
+	if want := []Kind{Asked, Left}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A look that is counted after its connection has ended would stay for ever.
+func TestHoldAfterTheEnd(t *testing.T) {
+	c := &conn{conns: newConns(func(Call) {})}
+	c.end()
+	c.look(true)
+	if n := c.conns.peers(); n != 0 {
+		t.Errorf("%d peers, want 0", n)
+	}
+}
+
+func TestAskedBeforeTheAnswer(t *testing.T) {
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r := start(t, func(c Call) {
+		if c.Kind == Asked {
+			close(asked)
+			<-goOn
+		}
+	})
+	k := dialKubelet(t, r.path)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := k.GetInfo(t.Context(), &registerapi.InfoRequest{})
+		answered <- err
+	}()
+	awaitClosed(t, "asked", asked)
+	select {
+	case err := <-answered:
+		t.Errorf("answered (%v) before OnCall returned", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(goOn)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+// OnCall is called by one goroutine at a time: the race detector sees the
+// counter, and the flag sees overlaps.
+func TestOneCallAtATime(t *testing.T) {
+	n, busy := 0, false
+	s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {
+		if busy {
+			t.Error("two at a time")
+		}
+		busy = true
+		n++
+		time.Sleep(time.Millisecond)
+		busy = false
+	}}))
+	path := socketPath(t)
+	l := listen(t, path)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	var wg sync.WaitGroup
+	for range 8 {
+		k := dialKubelet(t, path)
+		wg.Go(func() {
+			for range 4 {
+				k.getInfo(t)
+				k.notify(t, true, "")
+			}
+		})
+	}
+	wg.Wait()
+	s.Stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if n != 64 {
+		t.Errorf("%d calls, want 64", n)
+	}
+}
+
+// No look is kubelet's call, whatever its value: a later release may have
+// other values than this one.
+func TestLooksDoNotCount(t *testing.T) {
+	for _, value := range []string{LookHold, LookGlance, "of-a-later-release", ""} {
+		t.Run(value, func(t *testing.T) {
+			r := start(t, nil)
+			k := dialKubelet(t, r.path)
+			k.getInfo(t, LookHeader, value)
+			k.notify(t, false, "not kubelet", LookHeader, value)
+			want := 0
+			if value == LookHold {
+				want = 1
+			}
+			if got := r.Peers(); got != want {
+				t.Errorf("%d peers, want %d", got, want)
+			}
+			k.hangUp(t)
+			r.wantsNoMore(t)
+		})
+	}
+}
+
+// Kubelet is told nothing of us, and only it is.
+func TestIdentityOnlyForLooks(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	var h metadata.MD
+	if _, err := k.GetInfo(t.Context(), &registerapi.InfoRequest{}, grpc.Header(&h)); err != nil {
+		t.Fatal(err)
+	}
+	if _, ours := identityFrom(h); ours {
+		t.Errorf("kubelet was told %v", h)
+	}
+}
+
+func TestPeersAreCounted(t *testing.T) {
+	r := start(t, nil)
+	glance := must(Ask(t.Context(), dialer(r.path), false))
+	defer glance.Close()
+	first := must(Ask(t.Context(), dialer(r.path), true))
+	defer first.Close()
+	if n := r.Peers(); n != 1 {
+		t.Errorf("after a glance and a hold: %d peers, want 1", n)
+	}
+	second := must(Ask(t.Context(), dialer(r.path), true))
+	if n := r.Peers(); n != 2 {
+		t.Errorf("after another hold: %d peers, want 2", n)
+	}
+	// Looking again on the same connection makes no third peer.
+	ctx := metadata.AppendToOutgoingContext(t.Context(), LookHeader, LookHold)
+	if _, err := registerapi.NewRegistrationClient(second.link.cc).GetInfo(ctx, &registerapi.InfoRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Peers(); n != 2 {
+		t.Errorf("after a second look on one connection: %d peers, want 2", n)
+	}
+	second.Close()
+	eventually(t, "one peer left", func() bool { return r.Peers() == 1 })
+	glance.Close()
+	first.Close()
+	eventually(t, "no peer left", func() bool { return r.Peers() == 0 })
+}
+
+func TestCloseListener(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	k.getInfo(t)
+	r.CloseListener()
+	if err := <-r.served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	k.notify(t, true, "") // the connection goes on
+	r.wants(t, Call{Kind: Asked, Conn: 1}, Call{Kind: Confirmed, Conn: 1})
+
+	// And so does the server, elsewhere.
+	r.path = socketPath(t)
+	l := listen(t, r.path)
+	go func() { r.served <- r.Serve(l) }()
+	r.wantsNoMore(t)
+}
+
+func TestServeAfterStop(t *testing.T) {
+	for name, end := range map[string]func(*Server){
+		"Stop":  (*Server).Stop,
+		"Drain": func(s *Server) { s.Drain(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}))
+			end(s)
+			path := socketPath(t)
+			l := listen(t, path)
+			if err := s.Serve(l); err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+			if c, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the listener is open: %v, %v", c, err)
+			}
+		})
+	}
+}
+
+type brokenListener struct{ net.Listener }
+
+func (brokenListener) Accept() (net.Conn, error) { return nil, errors.New("out of order") }
+
+func TestServeReportsABrokenListener(t *testing.T) {
+	s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}))
+	defer s.Stop()
+	path := socketPath(t)
+	err := s.Serve(brokenListener{listen(t, path)})
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// A connection that never speaks HTTP/2 makes grpc's own Stop wait for 120 s.
+func TestStopWithSilentConnections(t *testing.T) {
+	r := start(t, nil)
+	var raws []net.Conn
+	for range 3 {
+		raws = append(raws, must(dialer(r.path)(t.Context())))
+	}
+	if _, err := raws[1].Write([]byte("PRI * HT")); err != nil { // spoke, but not to the end
+		t.Fatal(err)
+	}
+	p := must(Ask(t.Context(), dialer(r.path), true)) // so the ones before are accepted
+	defer p.Close()
+	begin := time.Now()
+	r.Stop()
+	if err := <-r.served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if took := time.Since(begin); took > speechPatience/2 {
+		t.Errorf("Serve returned %v after Stop: it waited for a connection", took)
+	}
+	for i, c := range raws {
+		wantEOF(t, i, c)
+	}
+	awaitClosed(t, "the peer saw the end", p.Gone())
+}
+
+func wantEOF(t *testing.T, i int, c net.Conn) {
+	t.Helper()
+	defer func() { _ = c.Close() }()
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("connection %d: %v", i, err)
+	}
+}
+
+func TestStopWhileOnCallBlocks(t *testing.T) {
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r := start(t, func(Call) { close(asked); <-goOn })
+	defer close(goOn)
+	k := dialKubelet(t, r.path)
+	go func() { _, _ = k.GetInfo(context.WithoutCancel(t.Context()), &registerapi.InfoRequest{}) }()
+	awaitClosed(t, "asked", asked)
+	done := make(chan struct{})
+	go func() { r.Stop(); close(done) }()
+	awaitClosed(t, "Stop returned", done)
+}
+
+// What we end ourselves is not kubelet's leaving.
+func TestStopIsNotLeft(t *testing.T) {
+	for name, end := range map[string]func(*Server){
+		"Stop":  (*Server).Stop,
+		"Drain": func(s *Server) { s.Drain(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, nil)
+			k := dialKubelet(t, r.path)
+			k.getInfo(t)
+			r.wants(t, Call{Kind: Asked, Conn: 1})
+			end(r.Server)
+			if err := <-r.served; err != nil {
+				t.Error(err)
+			}
+			select {
+			case c := <-r.calls:
+				t.Errorf("reported %+v", c)
+			default:
+			}
+		})
+	}
+}
+
+func TestDrainAnswersWhatIsUnderWay(t *testing.T) {
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r := start(t, func(c Call) {
+		if c.Kind == Asked {
+			close(asked)
+			<-goOn
+		}
+	})
+	silent := must(dialer(r.path)(t.Context()))
+	defer func() { _ = silent.Close() }()
+	p := must(Ask(t.Context(), dialer(r.path), true))
+	defer p.Close()
+	k := dialKubelet(t, r.path)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := k.GetInfo(t.Context(), &registerapi.InfoRequest{})
+		answered <- err
+	}()
+	awaitClosed(t, "asked", asked)
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		r.Drain(context.WithoutCancel(t.Context()))
+	}()
+	// The silent connection must not keep the peers from being told.
+	awaitClosed(t, "the peer was told", p.Gone())
+	if closed(drained) {
+		t.Error("drained with a call under way")
+	}
+	close(goOn)
+	if err := <-answered; err != nil {
+		t.Errorf("the call under way: %v", err)
+	}
+	awaitClosed(t, "drained", drained)
+	if err := <-r.served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestDrainIsBounded(t *testing.T) {
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r := start(t, func(Call) { close(asked); <-goOn })
+	defer close(goOn)
+	k := dialKubelet(t, r.path)
+	go func() { _, _ = k.GetInfo(context.WithoutCancel(t.Context()), &registerapi.InfoRequest{}) }()
+	awaitClosed(t, "asked", asked)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { r.Drain(ctx); close(done) }()
+	awaitClosed(t, "Drain returned", done)
+}
+
+func TestSilentConnectionIsDropped(t *testing.T) {
+	s := must(newServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}, 50*time.Millisecond))
+	path := socketPath(t)
+	l := listen(t, path)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	// One that speaks in time stays, longer than that.
+	p := must(Ask(t.Context(), dialer(path), true))
+	defer p.Close()
+	wantEOF(t, 0, must(dialer(path)(t.Context())))
+	if closed(p.Gone()) {
+		t.Error("a connection that spoke was dropped as well")
+	}
+	s.Stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewServerValidates(t *testing.T) {
+	good := Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}
+	for name, tt := range map[string]struct {
+		spoil func(*Config)
+		want  string
+	}{
+		"driver":   {func(c *Config) { c.Info.Driver = "" }, "no driver name"},
+		"endpoint": {func(c *Config) { c.Info.Endpoint = "" }, "no endpoint"},
+		"onCall":   {func(c *Config) { c.OnCall = nil }, "nobody to tell"},
+		"instance": {func(c *Config) { c.Self.Instance = "" }, "no instance"},
+		"ascii":    {func(c *Config) { c.Self.Host = "nöde" }, "not printable ASCII"},
+		"newline":  {func(c *Config) { c.Self.Version = "v1\nx" }, "not printable ASCII"},
+		"long":     {func(c *Config) { c.Self.Host = strings.Repeat("x", 257) }, "257 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := good
+			tt.spoil(&c)
+			if _, err := NewServer(c); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestKindString(t *testing.T) {
+	for k, want := range map[Kind]string{Asked: "asked", Confirmed: "confirmed", Refused: "refused", Left: "left", 0: "kind(0)"} {
+		if got := k.String(); got != want {
+			t.Errorf("%d: %q, want %q", k, got, want)
+		}
+	}
+}
