@@ -29,6 +29,14 @@ progress := $(CURDIR)/hack/progress.sh
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := $(CURDIR)/.cache/bin/golangci-lint-$(GOLANGCI_VERSION)
 
+# Kubelet's code for the tests: the version in test/kubelet/go.mod, and those of which there is a VERSION.mod.
+KUBELET  := v1.36.3
+KUBELETS := $(KUBELET) $(patsubst test/kubelet/%.mod,%,$(wildcard test/kubelet/v*.mod))
+# compile_kubelet VERSION: compiles with progress what the tests would compile in silence.
+kubelet_flags   = $(if $(filter $(KUBELET),$(1)),,-modfile=$(1).mod -tags=kubelet_$(subst .,_,$(basename $(1))))
+compile_kubelet = cd test/kubelet && $(progress) "building kubelet $(1)'s plugin manager (minutes, the first time)" \
+	go build -v -o /dev/null $(call kubelet_flags,$(1)) ./cmd/kubelet
+
 STORM    ?= 30s
 FUZZTIME ?= 30s
 
@@ -48,8 +56,8 @@ bin/$(NAME):
 
 .PHONY: demo
 demo: build ## See kubelet lose a driver, and keep it with Holdfast (no cluster needed)
-	@cd test/kubelet && $(progress) "building kubelet's plugin manager (some minutes, the first time)" go build -v -o ../../bin/ ./cmd/...
-	@bin/demo
+	@$(call compile_kubelet,$(KUBELET))
+	@cd test/kubelet && HOLDFAST_BIN=$(CURDIR)/bin/$(NAME) go run ./cmd/demo
 
 ##@ Test
 

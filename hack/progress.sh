@@ -40,7 +40,7 @@ done
 rc=0
 wait "$child" || rc=$?
 if ((rc != 0)); then
-	grep -v '^go: downloading' "$log" | tail -n 100 >&2 || true
+	grep -vE '^(go: downloading .*|[[:alnum:]./_-]+)$' "$log" | tail -n 100 >&2 || true
 	say "$label: failed (exit $rc)" >&2
 	exit "$rc"
 fi
