@@ -1,0 +1,5 @@
+//go:build !windows
+
+package options
+
+const windowsPaths = false

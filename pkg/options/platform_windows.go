@@ -1,0 +1,3 @@
+package options
+
+const windowsPaths = true
