@@ -75,7 +75,7 @@ func (d *Driver) dialTrouble(err error) *Trouble {
 	a := d.cfg.Address
 	fi, statErr := os.Stat(a)
 	switch {
-	case errors.Is(statErr, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(statErr, fs.ErrNotExist):
 		return d.trouble(NoFile, err, "no socket at %s yet (no such file): is the driver container running, and does it use the same volume?", a)
 	case isDenied(err) || errors.Is(statErr, fs.ErrPermission):
 		return d.trouble(Denied, err, "connect to %s: permission denied: run this container as the user that owns the socket (root, usually), and if SELinux is enforcing, with a label that may use it (securityContext.privileged or seLinuxOptions)", a)
