@@ -68,6 +68,10 @@ type Server struct {
 	cfg  Config
 	mux  *http.ServeMux
 	addr atomic.Pointer[string]
+
+	// Seams for tests.
+	firstRetry, longRetry time.Duration
+	listen                func(context.Context) (net.Listener, error)
 }
 
 // New validates cfg. It does not listen yet.
@@ -81,7 +85,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(error) {}
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), firstRetry: firstRetry, longRetry: longRetry}
+	s.listen = func(ctx context.Context) (net.Listener, error) {
+		return (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Address)
+	}
 	s.mux.HandleFunc("/healthz", s.healthz)
 	if cfg.Pprof {
 		s.mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -104,14 +111,14 @@ func (s *Server) Addr() string {
 // Run listens and serves until ctx is done, and then returns nil. Whatever
 // goes wrong before is said and tried again.
 func (s *Server) Run(ctx context.Context) error {
-	said, wait := "", firstRetry
+	said, wait := "", s.firstRetry
 	for {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Address)
+		l, err := s.listen(ctx)
 		if err == nil {
 			if said != "" {
 				s.cfg.Say(nil)
 			}
-			said, wait = "", firstRetry
+			said, wait = "", s.firstRetry
 			err = s.serve(ctx, l)
 		}
 		if ctx.Err() != nil {
@@ -128,7 +135,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		}
-		wait = min(2*wait, longRetry)
+		wait = min(2*wait, s.longRetry)
 	}
 }
 

@@ -1,0 +1,383 @@
+package observe
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience bounds what must happen; it is not a measure of how fast.
+const patience = 10 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a Server that runs; said has what it said.
+type running struct {
+	*Server
+	said chan error
+	stop context.CancelFunc
+	done chan error
+}
+
+func run(t *testing.T, cfg Config) *running {
+	t.Helper()
+	return runWith(t, cfg, func(*Server) {})
+}
+
+// runWith lets prepare set the seams.
+func runWith(t *testing.T, cfg Config, prepare func(*Server)) *running {
+	t.Helper()
+	r := &running{said: make(chan error, 1000), done: make(chan error, 1)}
+	cfg.Say = func(err error) { r.said <- err }
+	if cfg.Health == nil {
+		cfg.Health = func() error { return nil }
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.firstRetry, s.longRetry = time.Millisecond, 5*time.Millisecond
+	prepare(s)
+	r.Server = s
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go func() { r.done <- s.Run(ctx); close(r.done) }()
+	t.Cleanup(func() { stop(); <-r.done })
+	return r
+}
+
+// listening waits for the address.
+func (r *running) listening(t *testing.T) string {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for r.Addr() == "" {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not listen")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return r.Addr()
+}
+
+func (r *running) wantSaid(t *testing.T, words ...string) {
+	t.Helper()
+	select {
+	case err := <-r.said:
+		if len(words) == 0 {
+			if err != nil {
+				t.Errorf("said %v, want nil", err)
+			}
+			return
+		}
+		for _, w := range words {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("said %v, want %q in it", err, w)
+			}
+		}
+	case <-time.After(patience):
+		t.Fatal("nothing was said")
+	}
+}
+
+func get(t *testing.T, addr, path string) (int, string, http.Header) {
+	t.Helper()
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := c.Get("http://" + addr + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b), res.Header
+}
+
+func TestHealthz(t *testing.T) {
+	for name, tt := range map[string]struct {
+		health error
+		code   int
+		body   string
+	}{
+		"healthy":   {nil, 200, "ok"},
+		"no socket": {ErrNoSocket, 404, "registration socket does not exist"},
+		"wrapped":   {fmt.Errorf("stat: %w", ErrNoSocket), 404, "registration socket does not exist"},
+		"other":     {errors.New("another one answers\n"), 500, "another one answers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, Config{Address: "127.0.0.1:0", Health: func() error { return tt.health }})
+			code, body, h := get(t, r.listening(t), "/healthz")
+			if code != tt.code || body != tt.body {
+				t.Errorf("got %d %q, want %d %q", code, body, tt.code, tt.body)
+			}
+			if ct := h.Get("Content-Type"); ct != "text/plain; charset=utf-8" {
+				t.Errorf("Content-Type %q", ct)
+			}
+		})
+	}
+}
+
+func TestPprofOnlyIfWanted(t *testing.T) {
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/goroutine?debug=1", "/debug/pprof/trace?seconds=0.01", "/debug/pprof/profile?seconds=1"} {
+		for wanted, want := range map[bool]int{true: 200, false: 404} {
+			r := run(t, Config{Address: "127.0.0.1:0", Pprof: wanted})
+			if code, body, _ := get(t, r.listening(t), path); code != want {
+				t.Errorf("pprof %v: %s: %d %.80q, want %d", wanted, path, code, body, want)
+			}
+		}
+	}
+	r := run(t, Config{Address: "127.0.0.1:0", Pprof: true})
+	// Longer than writePatience: refused before anything is measured, if at all.
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.listening(t)+"/debug/pprof/profile?seconds=30", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := http.DefaultTransport.RoundTrip(req); err == nil && res.StatusCode != 200 {
+		t.Errorf("a profile of 30 s: %s", res.Status)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+func TestOtherPaths(t *testing.T) {
+	r := run(t, Config{Address: "127.0.0.1:0"})
+	for _, path := range []string{"/", "/healthz/", "/metrics"} {
+		if code, _, _ := get(t, r.listening(t), path); code != 404 {
+			t.Errorf("%s: %d, want 404", path, code)
+		}
+	}
+}
+
+// A busy port is said once, and taken when it is free.
+func TestBusyPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	addr := l.Addr().String()
+	tried := make(chan struct{}, 1000)
+	r := runWith(t, Config{Address: addr}, func(s *Server) {
+		listen := s.listen
+		s.listen = func(ctx context.Context) (net.Listener, error) {
+			tried <- struct{}{}
+			return listen(ctx)
+		}
+	})
+	r.wantSaid(t, addr, "in use", "trying again")
+	for range 5 {
+		<-tried
+	}
+	if len(r.said) > 0 {
+		t.Errorf("said again: %v", <-r.said)
+	}
+	_ = l.Close()
+	if got := r.listening(t); got != addr {
+		t.Errorf("listens at %s, want %s", got, addr)
+	}
+	r.wantSaid(t) // that it is over
+	if code, body, _ := get(t, addr, "/healthz"); code != 200 {
+		t.Errorf("got %d %q", code, body)
+	}
+}
+
+// Another reason is said again; the waits grow to the longest and no more.
+func TestReasonsAreSaidWhenTheyChange(t *testing.T) {
+	reasons := []string{"a", "a", "b", "b", "a", "", ""}
+	r := runWith(t, Config{Address: "127.0.0.1:0"}, func(s *Server) {
+		listen := s.listen
+		s.listen = func(ctx context.Context) (net.Listener, error) {
+			reason := reasons[0]
+			reasons = reasons[1:]
+			if reason != "" {
+				return nil, errors.New(reason)
+			}
+			return listen(ctx)
+		}
+	})
+	for _, want := range []string{"a", "b", "a", ""} {
+		if want == "" {
+			r.wantSaid(t)
+		} else {
+			r.wantSaid(t, ": "+want+": ")
+		}
+	}
+	r.listening(t)
+	if len(r.said) > 0 {
+		t.Errorf("said more: %v", <-r.said)
+	}
+}
+
+// An address that this host does not have (yet) is no end either: TEST-NET-1.
+func TestAbsentAddress(t *testing.T) {
+	r := run(t, Config{Address: "192.0.2.1:9808"})
+	r.wantSaid(t, "192.0.2.1:9808", "trying again")
+	select {
+	case err := <-r.done:
+		t.Fatalf("Run ended: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	r.stop()
+	if err := <-r.done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// Waiting for a port is no reason to be late.
+func TestStopWhileWaiting(t *testing.T) {
+	r := runWith(t, Config{Address: "192.0.2.1:9808"}, func(s *Server) {
+		s.firstRetry, s.longRetry = time.Hour, time.Hour
+	})
+	r.wantSaid(t, "trying again")
+	r.stop()
+	select {
+	case err := <-r.done:
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Run goes on")
+	}
+}
+
+// broken cannot accept.
+type broken struct{ net.Listener }
+
+func (broken) Accept() (net.Conn, error) { return nil, errors.New("out of order") }
+
+func TestServeReportsABrokenListener(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Address: ":0", Health: func() error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.serve(t.Context(), broken{l}); err == nil || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("serve: %v", err)
+	}
+	if s.Addr() != "" {
+		t.Errorf("still listening at %s", s.Addr())
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener is open: %v", err)
+	}
+}
+
+// Whatever clients do, Run ends.
+func TestStopIsBounded(t *testing.T) {
+	for name, client := range map[string]func(t *testing.T, c net.Conn, busy <-chan struct{}){
+		"says nothing":  func(*testing.T, net.Conn, <-chan struct{}) {},
+		"half a header": func(t *testing.T, c net.Conn, _ <-chan struct{}) { send(t, c, "GET /healthz HTTP/1.1\r\nHos") },
+		"keeps alive": func(t *testing.T, c net.Conn, _ <-chan struct{}) {
+			send(t, c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"waits for health": func(t *testing.T, c net.Conn, busy <-chan struct{}) {
+			send(t, c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			<-busy
+		},
+		"takes a profile": func(t *testing.T, c net.Conn, _ <-chan struct{}) {
+			send(t, c, "GET /debug/pprof/trace?seconds=60 HTTP/1.1\r\nHost: x\r\n\r\n")
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			busy, goOn := make(chan struct{}), make(chan struct{})
+			defer close(goOn)
+			r := run(t, Config{Address: "127.0.0.1:0", Pprof: true, Health: func() error {
+				close(busy)
+				<-goOn
+				return nil
+			}})
+			c, err := net.Dial("tcp", r.listening(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			client(t, c, busy)
+			begin := time.Now()
+			r.stop()
+			select {
+			case err := <-r.done:
+				if err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			case <-time.After(patience):
+				t.Fatal("Run goes on")
+			}
+			if took := time.Since(begin); took > 3*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if _, err := net.DialTimeout("tcp", c.RemoteAddr().String(), patience); err == nil {
+				t.Error("somebody still listens")
+			}
+		})
+	}
+}
+
+func send(t *testing.T, c net.Conn, s string) {
+	t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A header without end is cut off.
+func TestHeaderIsBounded(t *testing.T) {
+	r := run(t, Config{Address: "127.0.0.1:0"})
+	c, err := net.Dial("tcp", r.listening(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	send(t, c, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", maxHeader+8<<10))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if !strings.Contains(line, "431") {
+		t.Errorf("got %q, %v, want status 431", line, err)
+	}
+}
+
+func TestNewValidates(t *testing.T) {
+	health := func() error { return nil }
+	for name, tt := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"no port":   {Config{Address: "localhost", Health: health}, "host:port"},
+		"empty":     {Config{Health: health}, "host:port"},
+		"no health": {Config{Address: ":80"}, "nobody to ask"},
+		"port":      {Config{Address: ":9808", Health: health}, ""},
+		"IPv6":      {Config{Address: "[::1]:9808", Health: health}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(tt.cfg)
+			if tt.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
