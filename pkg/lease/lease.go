@@ -257,7 +257,6 @@ func (l *Lease) acquire(m mode) (*os.File, error) {
 		if same && err == nil {
 			return file, nil
 		}
-		_ = unlock(file)
 		_ = file.Close()
 		if err != nil {
 			return nil, l.explain("look at", err)
@@ -279,6 +278,9 @@ func (l *Lease) open() (*os.File, error) {
 	l.at("looked")
 	file, err := openFile(l.path)
 	if err != nil {
+		if info, lookErr := os.Lstat(l.path); lookErr == nil && !info.Mode().IsRegular() {
+			return nil, l.inTheWay(info)
+		}
 		return nil, l.explain("open", err)
 	}
 	info, err = file.Stat()

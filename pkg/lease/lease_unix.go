@@ -10,23 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens the file, or creates it if it is absent. It creates exclusively
-// and separately, since O_CREAT on somebody else's file in a sticky directory is
-// refused (fs.protected_regular). Read-write, because NFS wants that for an
-// exclusive lock. O_NONBLOCK so that a pipe put in the way cannot hold us.
+// openFile opens the file, or creates it if it is absent. It tries without
+// O_CREAT first, which is refused on somebody else's file in a sticky directory
+// (fs.protected_regular, proc_sys_fs(5)). Read-write, because NFS wants that for
+// an exclusive lock. O_NONBLOCK, so that nothing put in the way can hold us.
 func openFile(path string) (*os.File, error) {
-	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	for range reopenLimit {
-		file, err := os.OpenFile(path, flags, 0)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return file, err
-		}
-		file, err = os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600)
-		if !errors.Is(err, fs.ErrExist) {
-			return file, err
-		}
+	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	file, err := os.OpenFile(path, flags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.OpenFile(path, flags|os.O_CREATE, 0o600)
 	}
-	return nil, ErrReplaced
+	return file, err
 }
 
 // lock never waits. If it is refused, a lock that was held of another kind is

@@ -30,8 +30,6 @@ func nextStep(err error) string {
 	switch {
 	case errors.Is(err, ErrHeld):
 		return ""
-	case errors.Is(err, syscall.ELOOP):
-		return "a symbolic link is in the way, remove it"
 	case errors.Is(err, syscall.EROFS):
 		return "mount the directory read-write"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
