@@ -70,3 +70,122 @@ func TestIncumbentEndsWhenRefused(t *testing.T) {
 	}
 	n.AssertLeft("hold.example.com-reg.sock")
 }
+
+// TestFromIncumbent: the first roll-out. Ours takes over; the incumbent removes
+// our socket by name as it leaves, and ours puts it back.
+func TestFromIncumbent(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t, bin)
+	n.StartKubelet()
+	n.StartDriver()
+	incumbent := n.Start(harness.Incumbent)
+	n.AwaitAcceptor(soon, incumbent)
+	n.AwaitRegistered(soon)
+
+	ours := n.Start(harness.Ours)
+	n.AwaitAcceptor(soon, ours)
+	n.AwaitQuiet(onePair, soon)
+	n.AssertFileEvents(ours.Started, 1, 0)
+	n.AssertOut(ours.Started, onePair, 1)
+
+	began := n.Mark("the incumbent leaves")
+	incumbent.Terminate()
+	n.AwaitAcceptor(soon, ours)
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitRegistered(soon)
+	n.AssertFileEvents(began, 1, 1)
+	n.AssertOut(began, onePair+time.Second, 1)
+	ours.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeft()
+}
+
+// TestFromKilledIncumbent: what it left is dead, and replaced.
+func TestFromKilledIncumbent(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t, bin)
+	n.StartKubelet()
+	n.StartDriver()
+	incumbent := n.Start(harness.Incumbent)
+	n.AwaitRegistered(soon)
+	incumbent.Kill()
+	ours := n.Start(harness.Ours)
+	n.AwaitAcceptor(soon, ours)
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitRegistered(soon)
+	n.AssertFileEvents(ours.Started, 1, 0)
+	ours.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeft()
+}
+
+// TestToIncumbent: the roll-back. The incumbent replaces our socket, ours stands
+// by, and leaves without touching what is not its own.
+func TestToIncumbent(t *testing.T) {
+	t.Parallel()
+	n, _, _, ours := registered(t)
+	incumbent := n.Start(harness.Incumbent)
+	n.AwaitAcceptor(soon, incumbent)
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitRegistered(soon)
+
+	began := n.Mark("ours leaves")
+	ours.Terminate()
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitAcceptor(soon, incumbent)
+	n.AssertOut(began, 0, 0)
+	n.AssertFileEvents(began, 0, 0)
+	incumbent.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeftAmong(lease) // the lease may stay: nobody knows whether it was the last
+}
+
+// TestBesideALaterIncumbent: one that starts later is left alone while it
+// answers; when it leaves, ours heals what it removed, and when it is killed too.
+func TestBesideALaterIncumbent(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*harness.Proc){
+		"terminated": func(p *harness.Proc) { p.Terminate() },
+		"killed":     (*harness.Proc).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, _, _, ours := registered(t)
+			incumbent := n.Start(harness.Incumbent)
+			n.AwaitAcceptor(soon, incumbent)
+			n.AwaitQuiet(3*time.Second, soon)
+			n.AwaitAcceptor(soon, incumbent) // still: instances do not fight
+			n.AssertFileEvents(incumbent.Started, 1, 1)
+			n.AwaitRegistered(soon)
+
+			began := n.Mark("the incumbent ends")
+			end(incumbent)
+			n.AwaitAcceptor(soon, ours)
+			n.AwaitQuiet(onePair, soon)
+			n.AwaitRegistered(soon)
+			n.AssertFileEvents(began, 1, 1)
+			ours.Terminate()
+			n.AwaitGone(soon)
+			n.AssertLeft()
+		})
+	}
+}
+
+// TestSixtyIncumbentsStart: an incumbent removes our socket and then binds; a
+// name put there in between would make it fail (8 of 60, measured without the
+// pause of 10 ms).
+func TestSixtyIncumbentsStart(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t, bin)
+	n.StartDriver()
+	ours := n.Start(harness.Ours)
+	for range 60 {
+		n.AwaitAcceptor(soon, ours)
+		incumbent := n.Start(harness.Incumbent)
+		incumbent.AwaitSaid("serving ", soon) // it bound; else it ends and says why
+		incumbent.Terminate()
+	}
+	n.AwaitAcceptor(soon, ours)
+	ours.Terminate()
+	n.AssertLeft()
+}

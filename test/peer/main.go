@@ -43,9 +43,6 @@ func main() {
 }
 
 func run(driver, endpoint, registry string) error {
-	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM)
-
 	name, err := driverName(driver)
 	if err != nil {
 		return fmt.Errorf("ask the driver at %s for its name: %w", driver, err)
@@ -58,6 +55,8 @@ func run(driver, endpoint, registry string) error {
 	if err != nil {
 		return err
 	}
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
 	fmt.Println("serving", path)
 
 	go func() {

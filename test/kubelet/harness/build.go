@@ -46,7 +46,7 @@ func Build(ctx context.Context, dir string) (Binaries, error) {
 	if err := build(ctx, root, b.Driver, "./test/driver"); err != nil {
 		return b, err
 	}
-	return b, build(ctx, ".", b.Kubelet, append(kubeletArgs(os.Getenv("HOLDFAST_KUBELET")), "./cmd/kubelet")...)
+	return b, build(ctx, ".", b.Kubelet, append(kubeletArgs(os.Getenv("HOLDFAST_KUBELET")), "-ldflags=-s -w", "./cmd/kubelet")...)
 }
 
 // kubeletArgs selects the module file and the build tag of a kubelet's version:

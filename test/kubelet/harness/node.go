@@ -192,3 +192,19 @@ func (n *Node) AssertLeft(want ...string) {
 		n.Errorf("left in the registration directory: %q, want %q", got, want)
 	}
 }
+
+// AssertLeftAmong checks that nothing but these names is in the registration
+// directory.
+func (n *Node) AssertLeftAmong(may ...string) {
+	n.tb.Helper()
+	entries, err := os.ReadDir(n.Registry)
+	if err != nil {
+		n.Errorf("what is left in the registration directory: %v", err)
+		return
+	}
+	for _, e := range entries {
+		if !slices.Contains(may, e.Name()) {
+			n.Errorf("left in the registration directory: %s, may be left: %q", e.Name(), may)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package kubelet_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/node-driver-registrar/test/kubelet/harness"
+)
+
+// seedFromEnv gives the seed of a test that is random: HOLDFAST_SEED, or a new
+// one. It is printed, so that a failure can be had again.
+func seedFromEnv(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("HOLDFAST_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatalf("HOLDFAST_SEED: %v", err)
+		}
+	}
+	t.Logf("HOLDFAST_SEED=%d", seed)
+	return seed
+}
+
+// TestStorm throws everything at the node for HOLDFAST_STORM (default 30 s), in
+// rounds of some seconds: starts, SIGTERM, SIGKILL, SIGSTOP, removals, incumbents,
+// driver restarts and kubelet restarts. After each round one registrar of ours
+// lives: it must be registered. Then it leaves: nothing may be left.
+//
+// A round's script depends on its seed alone, and is in the trace. To have a
+// round again, give its seed as HOLDFAST_SEED: the first round uses it as it is.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	length := 30 * time.Second
+	if s := os.Getenv("HOLDFAST_STORM"); s != "" {
+		var err error
+		if length, err = time.ParseDuration(s); err != nil {
+			t.Fatalf("HOLDFAST_STORM: %v", err)
+		}
+	}
+	seed := seedFromEnv(t)
+	rounds, actions := 0, 0
+	for end := time.Now().Add(length); rounds == 0 || time.Now().Before(end); rounds++ {
+		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			actions += newStorm(t, seed).round()
+		})
+		if !ok {
+			t.Fatalf("to have this round again: HOLDFAST_SEED=%d HOLDFAST_STORM=1s go test -race -run TestStorm", seed)
+		}
+		seed = rand.New(rand.NewPCG(seed, 1)).Uint64()
+	}
+	t.Logf("%d rounds, %d actions, 0 violations", rounds, actions)
+}
+
+const (
+	stormSlots  = 4 // registrars of ours at a time
+	stormChaos  = 6 * time.Second
+	stormSettle = time.Minute // kubelet's own back-off after failed dials included
+)
+
+// step is one line of a round's script.
+type step struct {
+	after  time.Duration // since the step before
+	action string
+	slot   int
+}
+
+// stormActions, with how often each is drawn.
+var stormActions = []struct {
+	name   string
+	weight int
+}{
+	{"start", 30}, {"term", 14}, {"kill", 8}, {"freeze", 8}, {"thaw", 10}, {"remove", 6},
+	{"incumbent-start", 3}, {"incumbent-term", 3}, {"incumbent-kill", 2},
+	{"driver-term", 2}, {"driver-kill", 1}, {"driver-start", 6},
+	{"kubelet-term", 2}, {"kubelet-kill", 1},
+}
+
+// script draws the steps of one round.
+func script(random *rand.Rand) []step {
+	total := 0
+	for _, a := range stormActions {
+		total += a.weight
+	}
+	var steps []step
+	for length := time.Duration(0); length < stormChaos; {
+		s := step{slot: random.IntN(stormSlots)}
+		if random.IntN(3) > 0 { // else at once
+			s.after = time.Duration(random.IntN(200)) * time.Millisecond
+		}
+		draw := random.IntN(total)
+		for _, a := range stormActions {
+			if draw -= a.weight; draw < 0 {
+				s.action = a.name
+				break
+			}
+		}
+		length += s.after
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// storm is one round's world.
+type storm struct {
+	*harness.Node
+	t         *testing.T
+	random    *rand.Rand
+	kubelet   *harness.Proc
+	driver    *harness.Proc
+	incumbent *harness.Proc
+	slots     [stormSlots]*harness.Proc
+	leaving   []leaver
+}
+
+// leaver is a process that was told to leave.
+type leaver struct {
+	p     *harness.Proc
+	sent  time.Time
+	timed bool // false if it was frozen meanwhile: then nothing is promised
+}
+
+func newStorm(t *testing.T, seed uint64) *storm {
+	n := harness.New(t, bin)
+	return &storm{
+		Node: n, t: t, random: rand.New(rand.NewPCG(seed, 0)),
+		kubelet: n.StartKubelet(), driver: n.StartDriver(),
+	}
+}
+
+// round plays a script and checks the end; it gives the number of steps.
+func (s *storm) round() int {
+	steps := script(s.random)
+	for _, st := range steps {
+		if st.after > 0 {
+			<-time.After(st.after) // the script's rhythm
+		}
+		s.Mark("storm: %s %d", st.action, st.slot)
+		s.play(st)
+	}
+	s.settle()
+	return len(steps)
+}
+
+func (s *storm) play(st step) {
+	p := s.slots[st.slot]
+	up := p != nil && p.Running()
+	name, who, _ := strings.Cut(st.action, "-")
+	switch {
+	case name == "incumbent":
+		s.incumbentDoes(who)
+	case name == "driver":
+		s.driverDoes(who)
+	case name == "kubelet":
+		if who == "kill" {
+			s.kubelet.Kill()
+		} else {
+			s.kubelet.Terminate()
+		}
+		s.kubelet = s.StartKubelet()
+	case name == "remove":
+		if err := os.Remove(s.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.Errorf("remove: %v", err)
+		}
+	case name == "start" && !up:
+		s.slots[st.slot] = s.Start(harness.Ours)
+	case name == "term" && up:
+		s.term(st.slot)
+	case name == "kill" && up:
+		p.Kill()
+	case name == "freeze" && up:
+		s.freeze(p)
+	case name == "thaw" && up && p.Frozen():
+		p.Thaw()
+	case name == "freeze" && len(s.leaving) > 0: // nobody in the slot: one that leaves
+		if l := s.leaving[len(s.leaving)-1]; l.p.Running() {
+			s.freeze(l.p)
+		}
+	}
+}
+
+func (s *storm) freeze(p *harness.Proc) {
+	for i := range s.leaving {
+		if s.leaving[i].p == p {
+			s.leaving[i].timed = false
+		}
+	}
+	p.Freeze()
+}
+
+func (s *storm) term(slot int) {
+	p := s.slots[slot]
+	s.leaving = append(s.leaving, leaver{p: p, timed: !p.Frozen(), sent: p.SendTerm()})
+	s.slots[slot] = nil
+}
+
+func (s *storm) incumbentDoes(what string) {
+	up := s.incumbent != nil && s.incumbent.Running()
+	switch {
+	case what == "start" && !up:
+		s.incumbentEnded()
+		s.incumbent = s.Start(harness.Incumbent)
+	case what == "term" && up:
+		s.incumbent.SendTerm()
+		s.incumbent.AwaitExit(soon) // waits for a driver in vain, or exits 1 if refused: its own affair
+	case what == "kill" && up:
+		s.incumbent.Kill()
+	}
+}
+
+func (s *storm) driverDoes(what string) {
+	up := s.driver.Running()
+	switch {
+	case what == "start" && !up:
+		s.driver = s.StartDriver()
+	case what == "term" && up:
+		s.driver.Signal(syscall.SIGTERM)
+		s.driver.AwaitExit(soon)
+	case what == "kill" && up:
+		s.driver.Kill()
+	}
+}
+
+// settle lets one live, wants it registered, and then wants nothing left.
+func (s *storm) settle() {
+	s.Mark("storm: the end of the round")
+	s.driverDoes("start")
+	s.incumbentDoes("term")
+	var alive []int
+	for i, p := range s.slots {
+		if p == nil || !p.Running() {
+			continue
+		}
+		if p.Frozen() {
+			p.Thaw()
+		}
+		alive = append(alive, i)
+	}
+	if len(alive) == 0 {
+		s.slots[0] = s.Start(harness.Ours)
+		alive = []int{0}
+	}
+	s.random.Shuffle(len(alive), func(i, j int) { alive[i], alive[j] = alive[j], alive[i] })
+	for _, i := range alive[1:] {
+		if s.random.IntN(2) == 0 {
+			s.slots[i].Kill()
+		} else {
+			s.term(i)
+		}
+	}
+	for _, l := range s.leaving {
+		s.left(l)
+	}
+	s.incumbentEnded()
+
+	survivor := s.slots[alive[0]]
+	s.AwaitAcceptor(patient, survivor)
+	s.AwaitRegistered(stormSettle)
+	s.AwaitQuiet(onePair, patient)
+	if !s.Registered() {
+		s.Fatalf("registered, but it did not last")
+	}
+	s.AwaitAcceptor(soon, survivor)
+	s.AwaitLease(soon, survivor)
+
+	s.Mark("storm: the last one leaves")
+	survivor.Terminate()
+	s.AssertLeft()
+	s.AwaitGone(soon)
+}
+
+// left checks one that was told to leave.
+func (s *storm) left(l leaver) {
+	if l.p.Running() && l.p.Frozen() {
+		l.p.Thaw()
+	}
+	if l.timed {
+		l.p.AwaitTerm(l.sent)
+		return
+	}
+	if code := l.p.AwaitExit(soon); code != 0 {
+		s.Errorf("%s: exit %d after SIGTERM, want 0", l.p.Name, code)
+	}
+}
+
+// incumbentEnded takes note of an incumbent that kubelet refused: it exits 1.
+func (s *storm) incumbentEnded() {
+	if s.incumbent != nil && !s.incumbent.Running() {
+		s.incumbent.AwaitExit(soon)
+	}
+}
