@@ -82,6 +82,12 @@ func (c *conns) peers() int {
 	return c.holds
 }
 
+func (c *conns) open() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.raw)
+}
+
 func (c *conns) drain() {
 	c.mu.Lock()
 	c.ending = true

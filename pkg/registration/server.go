@@ -110,6 +110,10 @@ func (s *Server) CloseListener() { s.conns.closeListeners() }
 // looked and asked to be counted ([LookHold]).
 func (s *Server) Peers() int { return s.conns.peers() }
 
+// Connections returns the number of all open connections, kubelet's and those of
+// other registrars, also such that never said a byte.
+func (s *Server) Connections() int { return s.conns.open() }
+
 // Stop closes the listeners and every connection, also those that never spoke
 // HTTP/2, and waits for their goroutines, for at most 100 ms. It reports
 // nothing as Left: it is not kubelet that ends these connections. The Server

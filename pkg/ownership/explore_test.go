@@ -1,0 +1,188 @@
+package ownership_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+)
+
+// explore walks through every state that can be reached from an empty node within
+// the budget, breadth first, so that a bad trace is a shortest one. It returns the
+// first violation with the steps that lead to it. After the walk it checks I3: from
+// every state in which a willing instance lives, some sequence of steps that needs
+// no help from outside leads to a path that answers and a driver that is registered.
+func explore(m *model, b budget, never bool, limit int) (int, error) {
+	start := world{left: b, k: kube{never: never}, noKubelet: m.coarse}
+	seen := map[world]int32{start: 0}
+	states := []world{start}
+	parent := []int32{-1}
+	label := []move{{}}
+	var next []move
+	var from, to []int32 // edges that need no outside help
+	for at := 0; at < len(states); at++ {
+		if len(states) > limit {
+			return len(states), fmt.Errorf("more than %d states", limit)
+		}
+		next = states[at].moves(m, next[:0])
+		for _, mv := range next {
+			w := states[at]
+			if err := w.apply(mv, m); err != nil {
+				return len(states), fmt.Errorf("%w\n%s", err, trace(states, parent, label, int32(at), &mv))
+			}
+			id, known := seen[w]
+			if !known {
+				id = int32(len(states))
+				seen[w] = id
+				states = append(states, w)
+				parent = append(parent, int32(at))
+				label = append(label, mv)
+			}
+			if !mv.outside() {
+				from, to = append(from, int32(at)), append(to, id)
+			}
+		}
+	}
+	if bad := neverGood(states, from, to); bad >= 0 {
+		return len(states), fmt.Errorf("violates I3: a willing instance lives, and nothing leads back to a registered driver\n%s\nin the end: %s",
+			trace(states, parent, label, bad, nil), describe(states[bad]))
+	}
+	return len(states), nil
+}
+
+// good: the path answers and kubelet has registered what answers.
+func good(w world) bool {
+	return w.answers() && (w.noKubelet || w.k.reg && !w.k.fresh && w.k.conn == 0)
+}
+
+// owesAnswer: a willing instance lives.
+func owesAnswer(w world) bool {
+	for i := range w.in {
+		if w.in[i].proc == alive && w.in[i].up && w.running(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// neverGood returns a state that ought to lead to a good one and does not, or -1.
+func neverGood(states []world, from, to []int32) int32 {
+	// The edges, turned round and grouped by where they lead (a counting sort).
+	first := make([]int32, len(states)+1)
+	for _, t := range to {
+		first[t+1]++
+	}
+	for i := 1; i < len(first); i++ {
+		first[i] += first[i-1]
+	}
+	back := make([]int32, len(to))
+	fill := append([]int32(nil), first...)
+	for e, t := range to {
+		back[fill[t]] = from[e]
+		fill[t]++
+	}
+	ok := make([]bool, len(states))
+	var work []int32
+	for i := range states {
+		if good(states[i]) {
+			ok[i] = true
+			work = append(work, int32(i))
+		}
+	}
+	for len(work) > 0 {
+		i := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, p := range back[first[i]:first[i+1]] {
+			if !ok[p] {
+				ok[p] = true
+				work = append(work, p)
+			}
+		}
+	}
+	for i := range states {
+		if !ok[i] && owesAnswer(states[i]) {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+func trace(states []world, parent []int32, label []move, at int32, last *move) string {
+	var steps []string
+	if last != nil {
+		steps = append(steps, last.name(&states[at]))
+	}
+	for ; at > 0; at = parent[at] {
+		steps = append(steps, label[at].name(&states[parent[at]]))
+	}
+	var b strings.Builder
+	for i := len(steps) - 1; i >= 0; i-- {
+		fmt.Fprintf(&b, "%3d. %s\n", len(steps)-i, steps[i])
+	}
+	return b.String()
+}
+
+func describe(w world) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "path owner %d (present %v), incumbent %d, kubelet %+v\n", w.path, w.cur, w.inc, w.k)
+	for i := range w.in {
+		fmt.Fprintf(&b, "  instance %d: proc %d open %v lock %d up %v armed %v %+v queue %v\n", i+1, w.in[i].proc, w.in[i].open, w.in[i].lock, w.in[i].up, w.in[i].armed, w.in[i].st.unpack(), w.in[i].queue[:w.in[i].n])
+	}
+	return b.String()
+}
+
+// Each scenario is explored to the end. Their budgets overlap so that every pair of
+// kinds of event meets in at least one of them.
+var scenarios = []struct {
+	name   string
+	b      budget
+	nudges bool
+	coarse bool
+	soak   bool // only with EXPLORE=soak: minutes and gigabytes
+}{
+	{name: "one-alone", b: budget{Ours: 1, Terms: 1, Crashes: 1, PathRemovals: 1, LeaseRemovals: 1, Refusals: 1, KubeletRestarts: 1, DriverToggles: 1}, nudges: true},
+	{name: "one-frozen", b: budget{Ours: 1, Terms: 1, Freezes: 1, PathRemovals: 1, Refusals: 1, KubeletRestarts: 1}, nudges: true},
+	{name: "two-leave", b: budget{Ours: 2, Terms: 2}, nudges: true},
+	{name: "two-lease-removed", b: budget{Ours: 2, Terms: 2, LeaseRemovals: 1}},
+	{name: "two-path-removed", b: budget{Ours: 2, Terms: 1, PathRemovals: 1}},
+	{name: "two-crash", b: budget{Ours: 2, Terms: 1, Crashes: 1}},
+	{name: "two-freeze", b: budget{Ours: 2, Terms: 1, Freezes: 1}},
+	{name: "two-drivers", b: budget{Ours: 2, Terms: 1, DriverToggles: 2}},
+	{name: "two-refusals", b: budget{Ours: 2, Terms: 1, Refusals: 1}},
+	{name: "incumbent", b: budget{Ours: 1, Terms: 1, Incumbents: 2, Crashes: 1}},
+	{name: "two-incumbent", b: budget{Ours: 2, Terms: 1, Incumbents: 1}},
+	{name: "three-leave", b: budget{Ours: 3, Terms: 3}, coarse: true},
+	{name: "three-crash", b: budget{Ours: 3, Terms: 1, Crashes: 1}, coarse: true},
+	{name: "three-freeze", b: budget{Ours: 3, Terms: 1, Freezes: 1}, coarse: true},
+	{name: "three-incumbent", b: budget{Ours: 3, Terms: 1, Incumbents: 1}, coarse: true},
+	{name: "three-removals", b: budget{Ours: 3, Terms: 1, PathRemovals: 1, LeaseRemovals: 1}, coarse: true},
+}
+
+func TestExplorer(t *testing.T) {
+	soak := os.Getenv("EXPLORE") == "soak"
+	for _, sc := range scenarios {
+		if sc.soak && !soak {
+			continue
+		}
+		for _, never := range []bool{false, true} {
+			name := sc.name + "/kubelet-retries"
+			if never && sc.coarse {
+				continue
+			}
+			if never {
+				name = sc.name + "/kubelet-1.34-never-retries"
+			}
+			t.Run(name, func(t *testing.T) {
+				n, err := explore(&model{nudges: sc.nudges, coarse: sc.coarse}, sc.b, never, 20_000_000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d states", n)
+			})
+		}
+	}
+}
+
+var _ = own.Idle

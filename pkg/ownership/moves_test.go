@@ -1,0 +1,520 @@
+package ownership_test
+
+import (
+	"errors"
+	"fmt"
+
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+)
+
+// moveKind is one kind of step of the world. Those from firstOutside on are what
+// nobody of ours does; they are bounded by the budget, and an instance is promised
+// nothing about when they happen.
+type moveKind uint8
+
+const (
+	act moveKind = iota // the next system call of an instance
+	tick
+	nudge
+	backOffPassed
+	hungUp // an instance that was frozen learns that kubelet has gone
+	incumbentBinds
+	kubeletAsks
+	kubeletConfirms
+	kubeletTiresOfFrozen
+
+	firstOutside
+	starts = iota - 1
+	thaws
+	killed
+	term
+	freezes
+	driverToggles
+	incumbentStarts
+	incumbentTerm
+	incumbentKilled
+	kubeletRefuses
+	kubeletRestarts
+	pathRemoved
+	leaseRemoved
+)
+
+type move struct {
+	kind moveKind
+	i    uint8 // the instance, where the kind has one
+}
+
+func (m move) outside() bool { return m.kind >= firstOutside }
+
+var moveNames = map[moveKind]string{
+	tick: "tick", nudge: "nudge", backOffPassed: "back-off passed", hungUp: "learns that kubelet hung up",
+	starts: "starts", thaws: "thaws", killed: "is killed", term: "gets SIGTERM", freezes: "freezes", driverToggles: "its driver goes or comes",
+	incumbentBinds: "the incumbent binds", incumbentStarts: "the incumbent starts: unlinks by name", incumbentTerm: "the incumbent gets SIGTERM: unlinks by name",
+	incumbentKilled: "the incumbent is killed", kubeletAsks: "kubelet asks who answers at the path", kubeletConfirms: "kubelet confirms", kubeletRefuses: "kubelet refuses",
+	kubeletTiresOfFrozen: "kubelet gives up waiting for a frozen instance", kubeletRestarts: "kubelet restarts",
+	pathRemoved: "somebody removes the path", leaseRemoved: "somebody removes the lease file",
+}
+
+// name says in words what m does in w.
+func (m move) name(w *world) string {
+	if m.kind == act {
+		in := &w.in[m.i]
+		return fmt.Sprintf("instance %d: %s", m.i+1, doName(in.queue[0], in.mid))
+	}
+	switch m.kind {
+	case tick, nudge, backOffPassed, hungUp, starts, thaws, killed, term, freezes, driverToggles:
+		return fmt.Sprintf("instance %d: %s", m.i+1, moveNames[m.kind])
+	}
+	return moveNames[m.kind]
+}
+
+func ev(n own.News) own.Event { return own.Event{News: n} }
+
+// moves appends to out all that can happen next.
+func (w *world) moves(m *model, out []move) []move {
+	for i := range w.in {
+		out = w.instanceMoves(i, m, out)
+	}
+	switch w.inc {
+	case unborn, dead:
+		if w.left.Incumbents > 0 {
+			out = append(out, move{kind: incumbentStarts})
+		}
+	case frozen:
+		out = append(out, move{kind: incumbentBinds})
+	case alive:
+		out = append(out, move{kind: incumbentTerm})
+		if w.left.Crashes > 0 {
+			out = append(out, move{kind: incumbentKilled})
+		}
+	}
+	out = w.kubeletMoves(m, out)
+	if w.left.PathRemovals > 0 && w.path != nobody {
+		out = append(out, move{kind: pathRemoved})
+	}
+	if w.left.LeaseRemovals > 0 && w.lease {
+		out = append(out, move{kind: leaseRemoved})
+	}
+	return out
+}
+
+func (w *world) instanceMoves(i int, m *model, out []move) []move {
+	in := &w.in[i]
+	add := func(k moveKind, when bool) {
+		if when {
+			out = append(out, move{k, uint8(i)})
+		}
+	}
+	switch in.proc {
+	case unborn: // equal until they start, so they start in order
+		add(starts, w.left.Ours > 0 && (i == 0 || w.in[i-1].proc != unborn))
+	case frozen:
+		add(thaws, true)
+		add(killed, w.left.Crashes > 0)
+	case alive:
+		phase, op := own.Phase(in.st.phase), own.Op(in.st.op)
+		running := phase == own.Running
+		add(act, in.n > 0 && m.ready(w, i))
+		add(tick, in.n == 0 && running && op == own.Idle)
+		add(nudge, m.nudges && running && op != own.Idle && op != own.Resting && !in.st.again)
+		add(backOffPassed, in.armed)
+		add(hungUp, in.hungUp)
+		add(term, w.left.Terms > 0 && phase != own.Leaving && phase != own.Done)
+		add(killed, w.left.Crashes > 0)
+		add(freezes, w.left.Freezes > 0)
+		add(driverToggles, w.left.DriverToggles > 0)
+	case dead:
+	}
+	return out
+}
+
+func (w *world) kubeletMoves(m *model, out []move) []move {
+	k := &w.k
+	if m.coarse {
+		return out
+	}
+	if k.conn == 0 && k.want && !k.given && (!k.reg || k.fresh) && w.answers() {
+		out = append(out, move{kind: kubeletAsks})
+	}
+	if k.conn != 0 {
+		if k.conn == incumbent || w.in[k.conn-1].proc == alive {
+			out = append(out, move{kind: kubeletConfirms})
+			if w.left.Refusals > 0 {
+				out = append(out, move{kind: kubeletRefuses})
+			}
+		} else {
+			out = append(out, move{kind: kubeletTiresOfFrozen})
+		}
+	}
+	if w.left.KubeletRestarts > 0 {
+		out = append(out, move{kind: kubeletRestarts})
+	}
+	return out
+}
+
+// apply makes one move.
+func (w *world) apply(mv move, m *model) error {
+	i := int(mv.i)
+	if mv.outside() && mv.kind != term {
+		w.happened()
+	}
+	in := &w.in[i]
+	switch mv.kind {
+	case act:
+		return m.act(w, i)
+	case tick:
+		return w.tell(i, ev(own.Tick))
+	case nudge:
+		return w.tell(i, ev(own.Nudge))
+	case backOffPassed:
+		in.armed = false
+		in.owes = min(in.owes+1, 3)
+		return w.tell(i, ev(own.AnnounceDue))
+	case hungUp:
+		in.hungUp = false
+		return w.tell(i, ev(own.KubeletLeft))
+	case starts:
+		w.left.Ours--
+		in.proc, in.up = alive, true
+		return w.tell(i, ev(own.Start))
+	case thaws:
+		in.proc = alive
+	case killed:
+		w.left.Crashes--
+		w.dies(i)
+	case term:
+		w.left.Terms--
+		if !w.anyLeaving() {
+			w.dirty = w.anyFrozen() || w.anyOrphan()
+		}
+		return w.tell(i, ev(own.Term))
+	case freezes:
+		w.left.Freezes--
+		in.proc = frozen
+	case driverToggles:
+		w.left.DriverToggles--
+		in.up = !in.up
+	case pathRemoved:
+		w.left.PathRemovals--
+		w.unlink()
+	case leaseRemoved:
+		w.left.LeaseRemovals--
+		w.unlinkLease()
+	default:
+		return w.applyOthers(mv)
+	}
+	return nil
+}
+
+// applyOthers makes the moves of the incumbent, which removes by name when it starts
+// and when it ends, and of kubelet.
+func (w *world) applyOthers(mv move) error {
+	var err error
+	switch mv.kind {
+	case incumbentStarts:
+		w.left.Incumbents--
+		w.unlink()
+		w.inc = frozen
+	case incumbentBinds:
+		w.happened()
+		if w.path != nobody { // address already in use: it exits, and is restarted
+			w.inc = dead
+			break
+		}
+		w.inc, w.incOpen = alive, true
+		w.create(incumbent)
+	case incumbentTerm:
+		w.unlink()
+		w.incumbentDies()
+	case incumbentKilled:
+		w.left.Crashes--
+		w.incumbentDies()
+	case kubeletAsks:
+		w.k.reg, w.k.fresh, w.k.conn, w.k.connOK = false, false, w.path, true
+		err = w.tellOwner(own.KubeletAsked)
+	case kubeletConfirms:
+		w.k.reg = w.k.want
+		err = w.tellOwner(own.KubeletConfirmed)
+		w.k.conn = 0
+	case kubeletRefuses:
+		w.left.Refusals--
+		w.k.given = w.k.never && !w.k.fresh
+		err = w.tellOwner(own.KubeletRefused)
+		w.k.conn = 0
+	case kubeletTiresOfFrozen:
+		w.in[w.k.conn-1].hungUp = w.k.connOK
+		w.k.conn, w.k.reg, w.k.given = 0, false, w.k.never && !w.k.fresh
+	case kubeletRestarts:
+		w.left.KubeletRestarts--
+		if c := w.k.conn; c != 0 && c != incumbent {
+			w.in[c-1].hungUp = w.k.connOK
+		}
+		w.k = kube{never: w.k.never, want: w.path != nobody, fresh: w.path != nobody}
+	}
+	return err
+}
+
+func (w *world) anyLeaving() bool {
+	for i := range w.in {
+		if w.lives(i) && (own.Phase(w.in[i].st.phase) == own.Leaving || own.Stage(w.in[i].st.stage) != own.Staying) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) anyFrozen() bool {
+	for i := range w.in {
+		if w.in[i].proc == frozen {
+			return true
+		}
+	}
+	return false
+}
+
+// anyOrphan says that an outsider removed the lease file and some holder has not
+// locked the new one yet, which it does within a second.
+func (w *world) anyOrphan() bool {
+	for i := range w.in {
+		if w.in[i].lock == orphanShared {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) incumbentDies() {
+	w.inc, w.incOpen = dead, false
+	if w.k.conn == incumbent {
+		w.k.conn, w.k.reg, w.k.given = 0, false, w.k.never && !w.k.fresh
+	}
+}
+
+func (w *world) tellOwner(n own.News) error {
+	c := w.k.conn
+	if c == incumbent || c == 0 || !w.k.connOK {
+		return nil
+	}
+	return w.tell(int(c-1), ev(n))
+}
+
+// model is the world's mechanics, with the leaves' guards that a test may take out.
+type model struct {
+	nudges     bool
+	coarse     bool // no kubelet, and joining the lease is one step: for three instances
+	noWitness  bool // Claim ignores held connections
+	noVerify   bool // Join does not check that the locked file still has the name
+	noRecheck  bool // Remove does not look once more
+	noNoRepl   bool // Publish renames over whatever has taken an absent path
+	overLetter bool // Publish renames without a last look
+}
+
+// ready says whether the first action of i can be carried out now.
+func (m *model) ready(w *world, i int) bool {
+	a := w.in[i].queue[0]
+	if own.Do(a.do) == own.Join && a.patient && (m.coarse || w.in[i].mid == 1) && w.in[i].lock == unlocked {
+		for j := range w.in { // it has a second, and only a frozen holder takes longer
+			if j != i && w.in[j].lock == exclusive && w.in[j].proc == alive {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// act carries out one system call of the first action of i.
+func (m *model) act(w *world, i int) error {
+	in := &w.in[i]
+	a := in.queue[0]
+	done := func(e own.Event) error { w.pop(i); return w.tell(i, e) }
+	switch own.Do(a.do) {
+	case own.AskDriver:
+		if in.up {
+			return done(ev(own.DriverUp))
+		}
+		return done(ev(own.DriverDown))
+	case own.Join:
+		return m.join(w, i, done)
+	case own.Look:
+		sight, id := w.sight(i)
+		if own.Phase(in.st.phase) == own.Running {
+			in.holds, in.early = 0, false
+			if sight == own.Ours {
+				in.holds = w.path
+			}
+		}
+		return done(own.Event{News: own.Saw, Sight: sight, ID: own.SocketID{Ino: uint64(id)}})
+	case own.Rest:
+		return done(ev(own.Rested))
+	case own.Publish:
+		return m.publish(w, i, a, done)
+	case own.Claim:
+		return m.claim(w, i, done)
+	case own.Remove:
+		return m.remove(w, i, a, done)
+	case own.StopServing:
+		if in.open {
+			w.closeListener(uint8(i + 1))
+		}
+		return done(ev(own.Stopped))
+	case own.LetGo:
+		if in.open {
+			w.closeListener(uint8(i + 1))
+		}
+	case own.Goodbye:
+		in.lock, in.holds = unlocked, 0
+	case own.RemoveLease:
+		if in.lock == exclusive {
+			w.unlinkLease()
+		}
+		in.lock = unlocked
+	case own.Exit:
+		return m.exits(w, i, own.Why(a.why))
+	case own.BackOff, own.Fault:
+	}
+	w.pop(i)
+	return nil
+}
+
+func (m *model) exits(w *world, i int, why own.Why) error {
+	wasLeaving := own.Stage(w.in[i].st.stage) != own.Staying
+	w.dies(i)
+	if !wasLeaving || why != own.Left || w.dirty {
+		return nil
+	}
+	for j := range w.in {
+		if w.lives(j) {
+			return nil
+		}
+	}
+	if w.path != nobody && w.path != incumbent && w.inc != frozen {
+		return errors.New("violates I4: the last instance has left and its registration socket is still there")
+	}
+	if w.lease {
+		return errors.New("violates I4: the last instance has left and the lease file is still there")
+	}
+	return nil
+}
+
+func (m *model) join(w *world, i int, done func(own.Event) error) error {
+	in := &w.in[i]
+	if in.mid == 0 && !m.coarse { // open, creating
+		w.lease = true
+		in.mid = 1
+		return nil
+	}
+	if m.coarse || !w.lease && !m.noVerify { // the name went between open and lock: open again
+		w.lease = true
+	}
+	for j := range w.in {
+		if j != i && w.in[j].lock == exclusive {
+			return done(ev(own.LeaseMissed))
+		}
+	}
+	in.lock = shared
+	if !w.lease {
+		in.lock = orphanShared
+	}
+	return done(ev(own.LeaseHeld))
+}
+
+func (m *model) publish(w *world, i int, a packedAction, done func(own.Event) error) error {
+	in := &w.in[i]
+	if in.mid == 0 && !m.overLetter {
+		switch {
+		case a.id == idNone && w.path != nobody && !m.noNoRepl:
+			return done(ev(own.PathTaken))
+		case a.id != idNone && a.id != idPath:
+			return done(ev(own.PathChanged))
+		case a.id != idNone:
+			in.mid = 1
+			return nil
+		}
+	}
+	if in.owes == 0 {
+		return fmt.Errorf("violates I6: instance %d publishes and nothing has happened", i+1)
+	}
+	in.owes--
+	w.closeListener(uint8(i + 1))
+	in.open = true
+	w.create(uint8(i + 1))
+	return done(ev(own.Published))
+}
+
+func (m *model) claim(w *world, i int, done func(own.Event) error) error {
+	in := &w.in[i]
+	w.lease = true
+	for j := range w.in {
+		if j == i {
+			continue
+		}
+		if l := w.in[j].lock; l == shared || l == exclusive {
+			return done(ev(own.NotGranted))
+		}
+		if w.in[j].holds == uint8(i+1) && !m.noWitness {
+			return done(ev(own.NotGranted))
+		}
+	}
+	for j := range w.in {
+		w.in[j].early = w.in[j].holds == uint8(i+1)
+	}
+	in.lock = exclusive
+	return done(ev(own.Granted))
+}
+
+func (m *model) remove(w *world, i int, a packedAction, done func(own.Event) error) error {
+	in := &w.in[i]
+	if in.mid == 0 && !m.noRecheck {
+		if a.id != idPath {
+			return done(ev(own.NotRemoved))
+		}
+		in.mid = 1
+		return nil
+	}
+	if err := w.checkUnlink(i); err != nil {
+		return err
+	}
+	w.unlink()
+	return done(ev(own.Removed))
+}
+
+// checkUnlink holds I1, I2 and I5 against the unlink that instance i is about to do.
+// Three windows are excused here and nowhere else: an incumbent that binds between
+// the last look and the unlink, one of ours that went on without the lease because
+// this leaver was frozen exactly here, and an outsider who removed the lease file
+// within the last second, before its holders could lock a new one.
+func (w *world) checkUnlink(i int) error {
+	if l := w.in[i].lock; l != exclusive && l != orphanExclusive {
+		return fmt.Errorf("violates I2: instance %d removes the path without the lease", i+1)
+	}
+	owner := w.path
+	if owner == incumbent || owner == nobody || w.in[i].lock == orphanExclusive {
+		return nil
+	}
+	o := int(owner - 1)
+	if o != i && w.lives(o) && w.in[o].open && w.cur && (w.in[o].lock == shared || w.in[o].early) {
+		return fmt.Errorf("violates I1: instance %d removes the live socket of instance %d", i+1, o+1)
+	}
+	for j := range w.in {
+		if j == i || !w.running(j) {
+			continue
+		}
+		if w.in[j].lock == shared || w.in[j].early {
+			return fmt.Errorf("violates I5: instance %d lives, and kubelet sees instance %d remove the path", j+1, i+1)
+		}
+	}
+	return nil
+}
+
+func doName(a packedAction, mid uint8) string {
+	names := map[own.Do]string{
+		own.AskDriver: "asks its driver", own.Join: "joins the lease", own.Look: "looks", own.Rest: "rests",
+		own.Publish: "publishes", own.Claim: "claims the lease", own.Remove: "removes the path", own.StopServing: "stops serving",
+		own.LetGo: "lets go", own.Goodbye: "says goodbye", own.RemoveLease: "removes the lease file", own.Exit: "exits",
+	}
+	n := names[own.Do(a.do)]
+	if mid > 0 {
+		n += " (second system call)"
+	}
+	return n
+}

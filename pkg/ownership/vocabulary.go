@@ -1,0 +1,194 @@
+package ownership
+
+// SocketID identifies what stands at the path: device, inode and the time of its
+// last status change, since file systems reuse inode numbers. The zero value means
+// that nothing stands there.
+type SocketID struct {
+	Dev, Ino uint64
+	Changed  int64 // nanoseconds
+}
+
+// Sight is what one look found at the path.
+type Sight uint8
+
+const (
+	Unknown   Sight = iota // the look failed in a way that says nothing
+	Absent                 // nothing has that name
+	Mine                   // the inode of the socket on which this instance accepts
+	Refused                // a socket on which nobody listens
+	Ours                   // another instance of ours answered GetInfo
+	Incumbent              // a registrar that takes no lease answered GetInfo
+	Silent                 // it connects, or its backlog is full, but nobody answers
+	NotSocket              // something that is not a socket
+	DirGone                // the directory itself is gone, for good in this mount
+)
+
+// Phase is where an instance is in its life.
+type Phase uint8
+
+const (
+	Waiting Phase = iota // the driver has not answered yet, so there is no name
+	Running              // the driver has a name: accept, stand by, heal
+	Leaving              // asked to end
+	Done                 // the last action was Exit
+)
+
+// Op is the operation in flight. Each is ended by exactly one event.
+type Op uint8
+
+const (
+	Idle         Op = iota
+	AskingDriver    // ended by DriverUp, DriverDown
+	Joining         // ended by LeaseHeld, LeaseMissed
+	Looking         // ended by Saw
+	Resting         // ended by Rested
+	Publishing      // ended by Published, PathTaken, PathChanged, PathUnfit, PublishFailed
+	Claiming        // ended by Granted, NotGranted
+	Removing        // ended by Removed, NotRemoved
+	Stopping        // ended by Stopped
+)
+
+// Lease is what this instance holds of the node-local lock.
+type Lease uint8
+
+const (
+	NoLease Lease = iota
+	Shared
+	Exclusive
+)
+
+// Kubelet is what kubelet last said about the socket on which this instance accepts.
+type Kubelet uint8
+
+const (
+	Quiet     Kubelet = iota // has not called yet
+	Asked                    // called GetInfo; the connection is open
+	Confirmed                // Notify(true) came after the last GetInfo
+	Refusing                 // Notify(false), or it hung up without a word
+)
+
+// Stage is how far an instance that leaves has come.
+type Stage uint8
+
+const (
+	Staying   Stage = iota
+	FirstLook       // whose is the path?
+	LastLook        // the lease is held exclusively: is the path still mine or dead?
+	Emptying        // the path is being removed
+	Parting         // the lease was not to be had; serving stops, then one last try
+	Closing         // nothing more to do than to stop serving
+)
+
+// Sighting is what the looks have agreed on so far.
+type Sighting struct {
+	Sight Sight
+	ID    SocketID
+	Times uint8
+}
+
+// State is all that an instance believes. The zero value is an instance that has
+// not started. It is comparable.
+type State struct {
+	Phase     Phase
+	Op        Op
+	Again     bool // something happened meanwhile: look once more
+	Lease     Lease
+	Accepting bool // this instance published a socket and has not let it go
+	Owed      bool // the start's duty: publish once, whoever serves the path
+	Seen      Sighting
+	Due       bool // kubelet has not confirmed and the back-off has passed: announce again
+	Kubelet   Kubelet
+	Stage     Stage
+}
+
+// News is the kind of an event.
+type News uint8
+
+const (
+	Start News = iota
+	DriverUp
+	DriverDown
+	LeaseHeld
+	LeaseMissed
+	Saw // Sight and ID say what
+	Rested
+	Published
+	PathTaken   // another was first to take the absent path
+	PathChanged // what was judged no longer stands there
+	PathUnfit   // Sight says what stands there: NotSocket or DirGone
+	PublishFailed
+	Granted
+	NotGranted
+	Removed
+	NotRemoved
+	Stopped
+
+	Tick  // a second has passed
+	Nudge // a watch or a held connection says: look
+	KubeletAsked
+	KubeletConfirmed
+	KubeletRefused
+	KubeletLeft
+	AnnounceDue    // the back-off after a refusal has passed
+	RefusedTooLong // refusals without a success for as long as is tolerable
+	Term
+)
+
+// Event is one piece of news. It is comparable.
+type Event struct {
+	News  News
+	Sight Sight    // with Saw and PathUnfit
+	ID    SocketID // with Saw: what stands at the path
+}
+
+// Do is the kind of an action.
+type Do uint8
+
+const (
+	AskDriver   Do = iota
+	Join           // take or keep the lease shared; Patient: try for a second
+	Look           // Brief: an instance that leaves has 300 ms for all its looks
+	Rest           // wait for as long as Pause says
+	Publish        // put a new socket at the path, over ID; a zero ID means that the path must be absent
+	Claim          // ask for the lease exclusively; Patient: again and again for 250 ms
+	Remove         // unlink the path if ID still stands there
+	StopServing    // close the listener
+	LetGo          // the path is another's: close the listener once its queue is empty
+	Goodbye        // drop the shared lock, close held connections
+	RemoveLease    // unlink the lease file, and what else of ours is provably nobody's
+	BackOff        // kubelet is not satisfied: AnnounceDue after the back-off
+	Exit           // the end; Why says how
+	Fault          // the event did not fit the state: a bug
+)
+
+// Pause is how long to rest. The caller knows the durations.
+type Pause uint8
+
+const (
+	NoPause     Pause = iota
+	AbsentPause       // between two looks at an absent path: 10 ms
+	DeadPause         // between two looks at a socket that refuses: 100 ms
+	SilentPause       // between two looks at a socket that does not answer
+	RetryPause        // after a driver that is down or a publication that failed: back-off
+)
+
+// Why is the reason of an exit.
+type Why uint8
+
+const (
+	Left         Why = iota // SIGTERM: exit code 0
+	UnfitPath               // something that is no socket stands at the path
+	LostDir                 // the directory is gone; only a restart mounts it afresh
+	GivenUp                 // kubelet refused for too long
+	numberOfWhys = iota
+)
+
+// Action is one thing to do, in the order given. It is comparable.
+type Action struct {
+	Do      Do
+	ID      SocketID
+	Patient bool
+	Brief   bool
+	Pause   Pause
+	Why     Why
+}

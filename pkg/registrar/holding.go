@@ -1,0 +1,122 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/registration"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/regsocket"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// queueFor is how long a socket that was replaced goes on accepting: kubelet may
+	// have dialled it just before.
+	queueFor = time.Second
+	// hangUpFor is how long its connections may last after that. Kubelet keeps one open
+	// while it waits for NodeGetInfo, for up to 2 min (csiTimeout in
+	// pkg/volume/csi/csi_plugin.go, v1.36.3).
+	hangUpFor = 150 * time.Second
+)
+
+// holding is a registration socket that this instance accepts on.
+type holding struct {
+	socket *regsocket.Socket
+	server *registration.Server
+	known  chan struct{} // closed when the loop knows of it, so that kubelet's calls come after
+}
+
+// publish puts a new socket at the path, over exactly what was judged.
+func (w *worker) publish(over own.SocketID) outcome {
+	h, err := w.bind()
+	if err == nil {
+		if err = w.place.Publish(h.socket, regsocket.ID(over)); err != nil {
+			h.server.Stop()
+		}
+	}
+	if err == nil {
+		w.publishing.over()
+		w.dropPeer()
+		w.letGo()
+		w.held = h
+		return outcome{event: own.Event{News: own.Published}, holding: h}
+	}
+	switch {
+	case errors.Is(err, regsocket.ErrExists):
+		return news(own.PathTaken)
+	case errors.Is(err, regsocket.ErrChanged), errors.Is(err, regsocket.ErrAbsent):
+		return news(own.PathChanged)
+	case errors.Is(err, regsocket.ErrNotSocket):
+		w.seen.set(err)
+		return outcome{event: own.Event{News: own.PathUnfit, Sight: own.NotSocket}}
+	case errors.Is(err, regsocket.ErrDirGone):
+		w.seen.set(err)
+		return outcome{event: own.Event{News: own.PathUnfit, Sight: own.DirGone}}
+	}
+	if w.publishing.news(err.Error(), err) {
+		klog.ErrorS(err, "Cannot publish the registration socket, trying again", "path", w.place.Path())
+	}
+	return news(own.PublishFailed)
+}
+
+// bind makes a socket that serves, under a name that kubelet ignores.
+func (w *worker) bind() (*holding, error) {
+	socket, err := w.place.Bind()
+	if err != nil {
+		return nil, err
+	}
+	h := &holding{socket: socket, known: make(chan struct{})}
+	h.server, err = registration.NewServer(registration.Config{
+		Info:   registration.Info{Driver: w.name, Endpoint: w.r.cfg.Endpoint},
+		Self:   w.self,
+		OnCall: func(c registration.Call) { w.report(h, c) },
+	})
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	w.started.Go(func() {
+		if err := h.server.Serve(socket); err != nil {
+			klog.ErrorS(err, "The registration socket no longer accepts")
+			w.r.hint()
+		}
+	})
+	return h, nil
+}
+
+// report passes a call of kubelet's on to the loop, after the loop has learnt of the
+// socket it came to.
+func (w *worker) report(h *holding, c registration.Call) {
+	select {
+	case <-h.known:
+	case <-w.life.Done():
+		return
+	}
+	select {
+	case w.r.calls <- call{Call: c, to: h}:
+	case <-w.life.Done():
+	}
+}
+
+// letGo retires the socket accepted on: the path is another's.
+func (w *worker) letGo() {
+	h := w.held
+	if h == nil {
+		return
+	}
+	w.held = nil
+	w.started.Go(func() { retire(w.life, h) })
+}
+
+// retire goes on accepting for those who had dialled, then waits for them to hang up.
+func retire(ctx context.Context, h *holding) {
+	pause(ctx, queueFor)
+	h.server.CloseListener()
+	until := time.Now().Add(hangUpFor)
+	for ctx.Err() == nil && h.server.Connections() > 0 && time.Now().Before(until) {
+		pause(ctx, time.Second)
+	}
+	h.server.Stop()
+}

@@ -1,0 +1,168 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// tickEvery is how long a change may go unnoticed when every hint is lost.
+	tickEvery = time.Second
+	// leaveWithin bounds the whole of leaving (I8). Its parts add up to less.
+	leaveWithin = 900 * time.Millisecond
+)
+
+// loop owns the state. Everything it does is quick; what may take time is the
+// worker's.
+type loop struct {
+	r        *Registrar
+	w        *worker
+	state    own.State
+	kubelet  patience
+	cut      context.CancelFunc // cuts the worker's present job short
+	accepted *holding           // whose calls from kubelet count
+	result   error
+	over     bool
+}
+
+func newLoop(r *Registrar, w *worker) *loop {
+	return &loop{r: r, w: w, kubelet: newPatience(), cut: func() {}}
+}
+
+// run is the loop. It returns when Step says Exit.
+func (l *loop) run(ctx context.Context) error {
+	defer close(l.w.jobs)
+	defer func() { l.cut() }()
+	defer l.kubelet.stop()
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	driverWait := newTimer(l.r.cfg.DriverWait)
+	defer driverWait.Stop()
+	leave := newTimer(0)
+	defer leave.Stop()
+	asked := ctx.Done()
+
+	l.take(own.Event{News: own.Start})
+	for !l.over {
+		select {
+		case <-asked:
+			asked = nil
+			leave.Reset(leaveWithin)
+			l.term()
+		case o := <-l.w.outcomes:
+			l.outcome(o)
+		case c := <-l.r.calls:
+			l.called(c)
+		case <-l.r.hints:
+			l.take(own.Event{News: own.Nudge})
+		case <-tick.C:
+			l.take(own.Event{News: own.Tick})
+		case <-l.kubelet.due():
+			l.take(own.Event{News: own.AnnounceDue})
+		case <-driverWait.C:
+			if l.state.Phase == own.Waiting {
+				return fmt.Errorf("the driver at %s did not answer within --driver-wait=%s: %s", l.r.cfg.CSIAddress, l.r.cfg.DriverWait, l.w.waiting.last())
+			}
+		case <-leave.C:
+			klog.InfoS("Leaving took too long, exiting with the registration socket as it is", "limit", leaveWithin)
+			return nil
+		}
+	}
+	return l.result
+}
+
+// term begins to leave. The job in hand is cut short; its outcome comes first.
+func (l *loop) term() {
+	klog.InfoS("Asked to end, leaving")
+	l.take(own.Event{News: own.Term})
+	if l.state.Stage == own.Staying {
+		l.cut()
+	}
+}
+
+func (l *loop) outcome(o outcome) {
+	if o.fatal != nil {
+		l.result, l.over = o.fatal, true
+		return
+	}
+	if o.event.News == own.Published {
+		l.accepted = o.holding
+		l.kubelet.forget()
+		defer close(o.holding.known)
+	}
+	l.take(o.event)
+}
+
+// called takes in one of kubelet's calls, unless it came to a socket that this
+// instance has let go or replaced since.
+func (l *loop) called(c call) {
+	if c.to != l.accepted || !l.state.Accepting {
+		return
+	}
+	l.take(own.Event{News: l.kubelet.hear(c.Call)})
+	if l.kubelet.exhausted() {
+		l.take(own.Event{News: own.RefusedTooLong})
+	}
+}
+
+// take lets Step decide, and sees to its actions.
+func (l *loop) take(e own.Event) {
+	before := l.state
+	next, actions := own.Step(before, e)
+	l.state = next
+	l.say(before, e, actions)
+
+	var work []own.Action
+	for _, a := range actions {
+		switch a.Do {
+		case own.BackOff:
+			l.kubelet.backOff()
+		case own.Exit:
+			l.over, l.result = true, l.exitError(a.Why)
+		case own.Fault:
+			klog.ErrorS(errors.New("an event that does not fit"), "A bug in Holdfast, please report it; carrying on", "event", e, "state", before)
+		case own.AskDriver, own.Join, own.Look, own.Rest, own.Publish, own.Claim, own.Remove, own.StopServing, own.LetGo, own.Goodbye, own.RemoveLease:
+			work = append(work, a)
+		}
+	}
+	if len(work) > 0 {
+		l.send(work)
+	}
+}
+
+// send gives the worker its next job. At most one job has an outcome still to come,
+// and the queue has room for those that have none.
+func (l *loop) send(actions []own.Action) {
+	ctx, cut := context.WithCancel(l.w.life)
+	if l.state.Op != own.Idle {
+		l.cut = cut
+	}
+	l.w.jobs <- job{ctx: ctx, done: cut, actions: actions}
+}
+
+func (l *loop) exitError(why own.Why) error {
+	switch why {
+	case own.UnfitPath, own.LostDir:
+		return l.w.seen.last()
+	case own.GivenUp:
+		return l.kubelet.verdict(l.r.cfg.Endpoint)
+	case own.Left:
+	}
+	return nil
+}
+
+// newTimer is a timer that fires after d, or never if d is not positive.
+func newTimer(d time.Duration) *time.Timer {
+	if d > 0 {
+		return time.NewTimer(d)
+	}
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}

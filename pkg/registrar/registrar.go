@@ -1,0 +1,154 @@
+// Package registrar keeps one CSI driver registered with kubelet for as long as
+// Run runs.
+//
+// # The flow
+//
+// A loop turns what happens into events, asks ownership.Step what they mean, and
+// hands the answer to a worker, which carries it out and reports the outcome as the
+// next event:
+//
+//	watch, tick, signal ──▶┐                        ┌──▶ worker: driver, lease,
+//	kubelet's calls ──────▶ loop ── Step ── actions ┤    look, publish, remove
+//	outcome of the work ──▶┘                        └──▶ back-off, exit
+//
+// Every decision about the registration socket is in pkg/ownership; here is only how
+// the world is asked and what is done to it.
+//
+// # What it promises
+//
+// It waits for what is late and says what it waits for. Whatever is optional (the
+// watch, the lease, the HTTP port) is said once when it fails, and goes on without.
+// Run returns within a second of the end of its context.
+//
+// # Goroutines
+//
+//   - the loop: the caller of Run; it owns the ownership.State
+//   - the worker: started by Run, ends when the loop closes its queue; it owns the
+//     place, the lease, the socket that is accepted on and the connection to a peer
+//   - one per socket accepted on: started by the worker's publish, ends when the
+//     socket is closed; one more after it has been replaced, until kubelet has hung
+//     up, or the end of Run
+//   - one per held connection to a peer: ends with it
+//   - the watch: started once the driver has a name, ends with Run
+//   - HTTP, if asked for: see pkg/observe
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-csi/node-driver-registrar/pkg/csidriver"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/observe"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/regsocket"
+
+	"k8s.io/klog/v2"
+)
+
+// Config is what a Registrar needs. Paths are absolute.
+type Config struct {
+	// CSIAddress is the driver's socket as this process sees it.
+	CSIAddress string
+	// Endpoint is the driver's socket as kubelet sees it, on the host.
+	Endpoint string
+	// RegistrationDir is the directory that kubelet watches, as this process sees it.
+	RegistrationDir string
+	// Timeout of one call to the driver.
+	Timeout time.Duration
+	// DriverWait is how long to wait for the driver's first answer before Run returns
+	// an error. Zero is without limit.
+	DriverWait time.Duration
+	// HTTPEndpoint is the address for /healthz, or empty.
+	HTTPEndpoint string
+	// EnablePprof adds pprof to HTTPEndpoint.
+	EnablePprof bool
+	// Version of this program, told to other instances.
+	Version string
+}
+
+// Registrar registers one driver. Its Run may be called once.
+type Registrar struct {
+	cfg    Config
+	driver *csidriver.Driver
+	// place is set once the driver has told its name; HTTP reads it.
+	place atomic.Pointer[regsocket.Place]
+	hints chan struct{} // room for one: something changed, look
+	calls chan call
+}
+
+// New validates cfg. It touches nothing outside the process.
+func New(cfg Config) (*Registrar, error) {
+	if cfg.Endpoint == "" {
+		return nil, errors.New("the path of the driver's socket on the host is empty: set --kubelet-registration-path")
+	}
+	if !filepath.IsAbs(cfg.RegistrationDir) {
+		return nil, fmt.Errorf("registration directory %q: not an absolute path", cfg.RegistrationDir)
+	}
+	driver, err := csidriver.New(csidriver.Config{Address: cfg.CSIAddress, Timeout: cfg.Timeout})
+	if err != nil {
+		return nil, err
+	}
+	return &Registrar{cfg: cfg, driver: driver, hints: make(chan struct{}, 1), calls: make(chan call)}, nil
+}
+
+// Run keeps the driver registered until ctx is done, then leaves as the others on
+// this node need it, and returns nil. An error means that only a restart, or a
+// person, can help; the registration socket is then left as it is.
+func (r *Registrar) Run(ctx context.Context) error {
+	// What Run starts ends with life, which is longer than ctx: leaving takes work.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	var started sync.WaitGroup
+	defer started.Wait()
+	defer end()
+
+	if r.cfg.HTTPEndpoint != "" {
+		web, err := observe.New(observe.Config{
+			Address: r.cfg.HTTPEndpoint, Pprof: r.cfg.EnablePprof, Health: r.health, Say: r.sayHTTP,
+		})
+		if err != nil {
+			return err
+		}
+		started.Go(func() {
+			if err := web.Run(life); err != nil {
+				klog.ErrorS(err, "HTTP has ended; registration goes on without it")
+			}
+		})
+	}
+	w := newWorker(r, life, &started)
+	started.Go(w.run)
+	return newLoop(r, w).run(ctx)
+}
+
+// health is what the incumbent's /healthz has always meant: the socket exists.
+func (r *Registrar) health() error {
+	place := r.place.Load()
+	if place == nil {
+		return observe.ErrNoSocket
+	}
+	_, err := place.Stat()
+	switch {
+	case errors.Is(err, regsocket.ErrAbsent), errors.Is(err, regsocket.ErrDirGone), errors.Is(err, regsocket.ErrNotSocket):
+		return observe.ErrNoSocket
+	}
+	return err
+}
+
+func (r *Registrar) sayHTTP(err error) {
+	if err == nil {
+		klog.InfoS("HTTP is up", "address", r.cfg.HTTPEndpoint)
+		return
+	}
+	klog.ErrorS(err, "No HTTP for now, trying again until the address is free; registration goes on", "address", r.cfg.HTTPEndpoint)
+}
+
+// hint says that the path may have changed.
+func (r *Registrar) hint() {
+	select {
+	case r.hints <- struct{}{}:
+	default: // one is waiting already
+	}
+}

@@ -1,0 +1,121 @@
+package registrar
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"time"
+
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/registration"
+
+	"k8s.io/klog/v2"
+)
+
+// say writes one line for each transition that an operator must know, and every
+// transition for those who ask with --v=4.
+func (l *loop) say(before own.State, e own.Event, actions []own.Action) {
+	after := l.state
+	if before == after && len(actions) == 0 {
+		return
+	}
+	if v := klog.V(4); v.Enabled() {
+		v.InfoS("Step", "from", before, "event", e, "to", after, "actions", actions)
+	}
+	path := ""
+	if p := l.r.place.Load(); p != nil {
+		path = p.Path()
+	}
+	switch e.News {
+	case own.Published:
+		klog.InfoS("Published the registration socket, kubelet may call now", "path", path, "driver", l.w.name, "endpoint", l.r.cfg.Endpoint)
+	case own.KubeletConfirmed:
+		klog.InfoS("Registered: kubelet has confirmed the driver", "driver", l.w.name, "endpoint", l.r.cfg.Endpoint)
+	case own.KubeletRefused:
+		if after.Kubelet == own.Refusing {
+			klog.ErrorS(errors.New(l.kubelet.words), "Kubelet refused the driver; still serving, and announcing again", "driver", l.w.name, "endpoint", l.r.cfg.Endpoint, "times", l.kubelet.n)
+		}
+	case own.KubeletLeft:
+		if after.Kubelet == own.Refusing {
+			klog.InfoS("Kubelet asked for the driver and went away without a result; announcing again", "driver", l.w.name)
+		}
+	case own.Removed:
+		klog.InfoS("Removed the registration socket: no other instance is left on this node, kubelet deregisters the driver", "path", path)
+	case own.NotGranted:
+		if before.Stage == own.Parting {
+			klog.InfoS("Another instance lives on this node: the registration socket is left to it", "path", path)
+		}
+	case own.Saw:
+		if before.Accepting && !after.Accepting && after.Phase == own.Running {
+			klog.InfoS("Another instance has taken over the registration socket, standing by", "path", path)
+		}
+		if e.Sight == own.Absent && before.Accepting && before.Seen.Sight != own.Absent && after.Phase == own.Running {
+			klog.InfoS("Somebody removed the registration socket, putting it back", "path", path)
+		}
+	}
+}
+
+func (w *worker) sayPeer(p *registration.Peer) {
+	id, ours := p.Identity()
+	if !ours {
+		klog.InfoS("A registrar that takes no lock serves the registration socket; it will remove it by name when it ends", "path", w.place.Path())
+		return
+	}
+	klog.InfoS("Another instance serves the registration socket", "path", w.place.Path(), "host", id.Host, "version", id.Version, "since", id.Started.Format(time.RFC3339), "instance", id.Instance)
+}
+
+func newInstance() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b[:])
+}
+
+// told remembers what was said, so that it is said when it changes, and then ever
+// more rarely while it lasts. Safe for concurrent use.
+type told struct {
+	mu     sync.Mutex
+	reason string
+	err    error
+	at     time.Time
+	every  time.Duration
+}
+
+// news reports whether err is to be said: its reason is new, or has lasted for a
+// minute, two, four and so on.
+func (t *told) news(reason string, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+	switch {
+	case t.reason != reason:
+		t.reason, t.every = reason, time.Minute
+	case time.Since(t.at) < t.every:
+		return false
+	default:
+		t.every *= 2
+	}
+	t.at = time.Now()
+	return true
+}
+
+// over says that the trouble has passed, and whether there was any.
+func (t *told) over() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := t.reason != ""
+	t.reason, t.err = "", nil
+	return was
+}
+
+func (t *told) set(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+}
+
+func (t *told) last() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}

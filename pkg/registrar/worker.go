@@ -1,0 +1,294 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/holdfast-csi/node-driver-registrar/pkg/csidriver"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/lease"
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/registration"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/regsocket"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	joinFor     = time.Second            // how long a start waits for the lease
+	claimFor    = 250 * time.Millisecond // how long a leaver asks for it exclusively
+	claimLast   = 50 * time.Millisecond  // and once more, when it no longer serves
+	claimEvery  = 10 * time.Millisecond
+	lookFor     = time.Second            // how long a peer may take to answer one look
+	leaveLook   = 200 * time.Millisecond // the same for a leaver: unknown counts as another's
+	absentPause = 10 * time.Millisecond
+	deadPause   = 100 * time.Millisecond
+	silentEvery = 2500 * time.Millisecond // three looks are then 5 s
+	sweepFor    = 150 * time.Millisecond
+)
+
+// job is what Step ordered at once. At most its last action has an outcome.
+type job struct {
+	ctx     context.Context
+	done    context.CancelFunc
+	actions []own.Action
+}
+
+type outcome struct {
+	event   own.Event
+	holding *holding // with Published
+	fatal   error    // no restart of anything but this process can help
+}
+
+// worker carries out actions, one after the other.
+type worker struct {
+	r        *Registrar
+	life     context.Context
+	started  *sync.WaitGroup
+	jobs     chan job
+	outcomes chan outcome
+
+	self     registration.Identity
+	place    *regsocket.Place // nil until the driver has a name
+	lease    *lease.Lease
+	name     string
+	held     *holding // accepted on now
+	peer     *heldPeer
+	lookedAt time.Time
+	retry    csidriver.Backoff
+
+	waiting, locking, seen, publishing told
+}
+
+func newWorker(r *Registrar, life context.Context, started *sync.WaitGroup) *worker {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return &worker{
+		r: r, life: life, started: started,
+		jobs: make(chan job, 8), outcomes: make(chan outcome, 1),
+		self: registration.Identity{Instance: newInstance(), Version: r.cfg.Version, Host: host, Started: time.Now()},
+	}
+}
+
+// run carries out jobs until there are no more, then lets go of everything except
+// the path, which stays as the actions left it.
+func (w *worker) run() {
+	defer w.end()
+	for j := range w.jobs {
+		for _, a := range j.actions {
+			o, has := w.do(j.ctx, a)
+			if has {
+				w.outcomes <- o
+			}
+		}
+		j.done()
+	}
+}
+
+func (w *worker) end() {
+	w.dropPeer()
+	if w.held != nil {
+		w.held.server.Stop()
+	}
+	if w.lease != nil {
+		if err := w.lease.Close(); err != nil {
+			klog.V(2).InfoS("Closing the node-local lock", "err", err)
+		}
+	}
+}
+
+// do carries out one action; has says whether it has an outcome.
+func (w *worker) do(ctx context.Context, a own.Action) (o outcome, has bool) {
+	switch a.Do {
+	case own.AskDriver:
+		return w.askDriver(ctx), true
+	case own.Join:
+		return news(w.join(ctx, a.Patient)), true
+	case own.Look:
+		return outcome{event: w.look(ctx, a.Brief)}, true
+	case own.Rest:
+		w.rest(ctx, a.Pause)
+		return news(own.Rested), true
+	case own.Publish:
+		return w.publish(a.ID), true
+	case own.Claim:
+		return news(w.claim(a)), true
+	case own.Remove:
+		return news(w.remove(a.ID)), true
+	case own.StopServing:
+		if w.held != nil {
+			w.held.server.CloseListener()
+		}
+		return news(own.Stopped), true
+	case own.LetGo:
+		w.letGo()
+	case own.Goodbye:
+		w.dropPeer()
+		w.lease.Drop()
+	case own.RemoveLease:
+		w.removeLease(ctx)
+	case own.BackOff, own.Exit, own.Fault: // the loop's
+	}
+	return outcome{}, false
+}
+
+func news(n own.News) outcome { return outcome{event: own.Event{News: n}} }
+
+// askDriver asks the driver for its name, once.
+func (w *worker) askDriver(ctx context.Context) outcome {
+	name, err := w.r.driver.Name(ctx)
+	if err == nil && w.name != "" && name != w.name {
+		err = fmt.Errorf("the driver at %s calls itself %q now, and was registered as %q: restart this container to register the new name", w.r.cfg.CSIAddress, name, w.name)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			if w.waiting.news(reasonOf(err), err) {
+				klog.InfoS("Waiting for the CSI driver", "address", w.r.cfg.CSIAddress, "because", err.Error())
+			}
+		}
+		return news(own.DriverDown)
+	}
+	w.retry.Reset()
+	if w.waiting.over() || w.name == "" {
+		klog.InfoS("The CSI driver answers", "driver", name, "address", w.r.cfg.CSIAddress)
+	}
+	if w.name == "" {
+		if err := w.named(name); err != nil {
+			return outcome{fatal: err}
+		}
+	}
+	return news(own.DriverUp)
+}
+
+func reasonOf(err error) string {
+	var t *csidriver.Trouble
+	if errors.As(err, &t) {
+		return t.Reason.String()
+	}
+	return err.Error()
+}
+
+// named prepares what needs the driver's name.
+func (w *worker) named(name string) error {
+	place, err := regsocket.New(w.r.cfg.RegistrationDir, name)
+	if err != nil {
+		return err
+	}
+	if w.lease, err = lease.New(place.LeasePath()); err != nil {
+		return err
+	}
+	w.name, w.place = name, place
+	w.r.place.Store(place)
+	w.started.Go(func() {
+		watch(w.life, w.r.cfg.RegistrationDir, []string{filepath.Base(place.Path()), filepath.Base(place.LeasePath())}, w.r.hint)
+	})
+	w.started.Go(func() { w.sweep(w.life) })
+	return nil
+}
+
+// join takes the lease shared, or checks that it still is.
+func (w *worker) join(ctx context.Context, patient bool) own.News {
+	ctx, cancel := context.WithTimeout(ctx, joinFor)
+	defer cancel()
+	if !patient {
+		cancel() // once
+	}
+	err := w.lease.Join(ctx)
+	if err == nil {
+		if w.locking.over() {
+			klog.InfoS("The node-local lock is held now", "lock", w.place.LeasePath())
+		}
+		return own.LeaseHeld
+	}
+	if w.locking.news(err.Error(), err) {
+		klog.ErrorS(err, "No node-local lock for now; serving as usual, but the registration socket will not be removed at the end without it", "lock", w.place.LeasePath())
+	}
+	return own.LeaseMissed
+}
+
+// claim asks for the lease exclusively. A peer that holds a connection and has not
+// said goodbye lives, whatever the lock says: somebody may have removed its file.
+func (w *worker) claim(a own.Action) own.News {
+	until := time.Now()
+	switch {
+	case a.Patient:
+		until = until.Add(claimFor)
+	case a.Brief:
+		until = until.Add(claimLast)
+	}
+	for {
+		err := w.lease.TryExclusive()
+		if err == nil {
+			if w.held == nil || w.held.server.Peers() == 0 {
+				return own.Granted
+			}
+			w.lease.Drop()
+		} else if !errors.Is(err, lease.ErrHeld) {
+			klog.ErrorS(err, "No node-local lock, so the registration socket stays", "lock", w.place.LeasePath())
+			return own.NotGranted
+		}
+		if !time.Now().Add(claimEvery).Before(until) {
+			return own.NotGranted
+		}
+		pause(w.life, claimEvery)
+	}
+}
+
+func (w *worker) remove(id own.SocketID) own.News {
+	if err := w.place.Remove(regsocket.ID(id)); err != nil {
+		klog.InfoS("The registration socket was not removed", "path", w.place.Path(), "because", err.Error())
+		return own.NotRemoved
+	}
+	return own.Removed
+}
+
+// removeLease takes the lease file away, which goes last, after whatever crashed
+// instances have left.
+func (w *worker) removeLease(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sweepFor)
+	defer cancel()
+	w.sweep(ctx)
+	if err := w.lease.Remove(); err != nil {
+		klog.InfoS("The lock file stays", "lock", w.place.LeasePath(), "because", err.Error())
+		w.lease.Drop()
+	}
+}
+
+func (w *worker) sweep(ctx context.Context) {
+	removed, err := w.place.Sweep(ctx)
+	if len(removed) > 0 {
+		klog.InfoS("Removed what crashed instances left", "paths", removed)
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.V(2).InfoS("Looking for what crashed instances left", "err", err)
+	}
+}
+
+// rest waits, unless it is cut short.
+func (w *worker) rest(ctx context.Context, p own.Pause) {
+	switch p {
+	case own.AbsentPause:
+		pause(ctx, absentPause)
+	case own.DeadPause:
+		pause(ctx, deadPause)
+	case own.SilentPause:
+		pause(ctx, time.Until(w.lookedAt.Add(silentEvery)))
+	case own.RetryPause, own.NoPause:
+		pause(ctx, w.retry.Next())
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
