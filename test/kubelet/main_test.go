@@ -46,6 +46,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	harness.ForbidCaching()
 	for _, s := range skipped.list {
 		fmt.Fprintln(os.Stderr, "NOT TESTED:", s)
 	}

@@ -42,6 +42,7 @@ type Node struct {
 // New makes a node with one plugin and no process.
 func New(tb testing.TB, bin Binaries) *Node {
 	tb.Helper()
+	dependOnRun()
 	root, err := os.MkdirTemp("", "hf")
 	if err != nil {
 		tb.Fatal(err)
