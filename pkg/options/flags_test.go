@@ -107,6 +107,9 @@ func TestNearest(t *testing.T) {
 		{"--vesrion", "unknown flag --vesrion: is --version meant?"},
 		{"--logtosdterr", "unknown flag --logtosdterr: is --logtostderr meant? That one no longer has an effect; leave it out"},
 		{"--log-dir", "unknown flag --log-dir: is --log_dir meant? That one no longer has an effect; leave it out"},
+		{"--port=80", "unknown flag --port: is --health-port meant?"},
+		{"--vrsoin", "unknown flag --vrsoin: is --version meant?"},
+		{"--vrsin", "unknown flag --vrsin (see --help)"},
 		{"--leader-election", "unknown flag --leader-election (see --help)"},
 		{"--x", "unknown flag --x (see --help)"},
 	} {
@@ -142,6 +145,7 @@ func TestStrayWord(t *testing.T) {
 				` (a boolean flag takes its value with an equal sign: --enable-pprof=true)`},
 		{"--http-endpoint=:80 --enable-pprof", true, ""},
 		{"word", false, `"word" is not a flag, and ended the reading of flags`},
+		{"--mode --mode word", false, `"word" is not a flag, and ended the reading of flags`},
 		{"--mode version word --v=3", false, `"word" is not a flag, and ended the reading of flags; ignored: --v=3`},
 		{"--health-port 80 - --enable-pprof", false, `"-" is not a flag, and ended the reading of flags; ignored: --enable-pprof`},
 		{"-- --enable-pprof", false, `"--enable-pprof" is not a flag, and ended the reading of flags; ignored: --enable-pprof`},
@@ -160,6 +164,10 @@ func TestStrayWord(t *testing.T) {
 				t.Errorf("pprof is %t", o.EnablePprof)
 			}
 		})
+	}
+	o, _ := parse([]string{"--enable-pprof", "true"}, io.Discard, onLinux)
+	if got := strings.Join(o.Warnings, "\n"); !strings.Contains(got, "--enable-pprof=true") {
+		t.Errorf("no hint at the equal sign in %q", got)
 	}
 	for _, args := range []string{"true --kubelet-registration-path=/x", "true -kubelet-registration-path /x"} {
 		_, out := parse(strings.Fields(args), io.Discard, onLinux)
@@ -206,6 +214,9 @@ func TestArgumentsFromTheField(t *testing.T) {
 		}
 		if isProbe {
 			continue
+		}
+		if p.windows && (!isDrive(o.CSIAddress) || !isDrive(o.PluginRegistrationPath)) {
+			t.Errorf("%s %s: not absolute on Windows: %+v", row.Driver, row.Tag, o)
 		}
 		if !p.rooted(o.CSIAddress) || !p.rooted(o.KubeletRegistrationPath) || strings.Contains(o.CSIAddress, "unix:") {
 			t.Errorf("%s %s: %+v", row.Driver, row.Tag, o)

@@ -35,7 +35,7 @@ type Options struct {
 	// it on the host, normalised. It is announced to kubelet as the endpoint.
 	KubeletRegistrationPath string
 	// PluginRegistrationPath is the directory, as this process sees it, in
-	// which the registration socket is made.
+	// which the registration socket is made: absolute and normalised.
 	PluginRegistrationPath string
 	// HTTPEndpoint is the TCP address of the HTTP server, empty for none.
 	// --health-port=N is folded into it as ":N".
@@ -86,7 +86,7 @@ type Outcome struct {
 func Parse(args []string, stderr io.Writer) (Options, Outcome) {
 	cwd, err := os.Getwd()
 	if err != nil {
-		cwd = "" // a relative --csi-address then stays relative
+		cwd = "" // what is relative then stays so
 	}
 	return parse(args, stderr, platform{windows: windowsPaths, cwd: cwd})
 }

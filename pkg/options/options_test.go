@@ -4,6 +4,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +115,7 @@ func TestOrderOfExits(t *testing.T) {
 		{probe + " " + port + " " + endpoint + " --timeout=0 --csi-address= " + kubeletFlag, 0, ""},
 		{port + " " + endpoint + " --timeout=0 " + kubeletFlag, 1, "--health-port=9809 and --http-endpoint=:9809 exclude each other"},
 		{"--timeout=0 " + kubeletFlag, 1, "--timeout=0s is not greater than zero"},
+		{"--health-port=1 " + endpoint + " " + kubeletFlag, 1, "exclude each other"},
 		{"--timeout=-1s " + kubeletFlag, 1, "--timeout=-1s is not greater than zero"},
 		{"--driver-wait=-1s " + kubeletFlag, 1, "--driver-wait=-1s is negative"},
 		{"--csi-address= " + kubeletFlag, 1, "--csi-address= is an empty path"},
@@ -160,7 +162,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", arg, want, stderr.String())
 			}
 		}
-		for _, unwanted := range []string{"panic", "7s", "-log_dir string", "LoggingAlphaOptions"} {
+		for _, unwanted := range []string{"panic", "7s", "\n  -log_dir", "LoggingAlphaOptions"} {
 			if strings.Contains(stderr.String(), unwanted) {
 				t.Errorf("%s: %q in\n%s", arg, unwanted, stderr.String())
 			}
@@ -183,6 +185,7 @@ func TestHealthPort(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--health-port=9809", ":9809"},
 		{"-health-port 9809", ":9809"}, // spiffe-csi's hardened chart
+		{"--health-port=1", ":1"},
 		{"--health-port=0", ""},
 		{"--health-port=-1", ""},
 		{"--health-port=0 --http-endpoint=:80", ":80"},
@@ -200,8 +203,12 @@ func TestParseLeavesTheProcessAlone(t *testing.T) {
 		return n
 	}
 	before := count()
-	if _, out := Parse([]string{kubeletFlag, "--v=5"}, os.Stderr); out.Exit {
+	o, out := Parse([]string{kubeletFlag, "--v=5", "--csi-address=csi.sock"}, os.Stderr)
+	if out.Exit {
 		t.Fatalf("%+v", out)
+	}
+	if !filepath.IsAbs(o.CSIAddress) || !filepath.IsAbs(o.PluginRegistrationPath) {
+		t.Errorf("not absolute: %q, %q", o.CSIAddress, o.PluginRegistrationPath)
 	}
 	if after := count(); after != before {
 		t.Errorf("flag.CommandLine has %d flags, had %d", after, before)
@@ -221,6 +228,8 @@ func TestOddities(t *testing.T) {
 		{"--http-endpoint=[::1]:80", ""},
 		{"--http-endpoint=8080", "write it as :8080"},
 		{"--http-endpoint=:65535", ""},
+		{"--http-endpoint=:0", ""},
+		{"--timeout=1ns", ""},
 		{"--http-endpoint=:65536", "not between 0 and 65535"},
 		{"--health-port=99999", "not between 0 and 65535"},
 	} {

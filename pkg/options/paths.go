@@ -13,7 +13,7 @@ const maxSocketPath = 107
 // Windows forms are tested everywhere.
 type platform struct {
 	windows bool   // backslashes separate, drive letters begin
-	cwd     string // what a relative --csi-address is relative to; empty: unknown
+	cwd     string // what a relative path is relative to; empty: unknown
 }
 
 // checked collects what was found wrong with paths.
@@ -44,14 +44,7 @@ func (p platform) csiAddress(c *checked, value string) string {
 		return value
 	}
 	sock = p.socket(c, flagName, value, sock)
-	switch {
-	case sock == "" || p.rooted(sock):
-	case p.cwd == "" || p.windows && isDrive(sock): // C:csi.sock is relative to what C: has
-		c.warn("%s=%s is not an absolute path", flagName, value)
-	default:
-		sock = p.collapse(&checked{}, "", p.cwd+p.separator()+sock)
-		c.warn("%s=%s is not an absolute path; taken as %s", flagName, value, sock)
-	}
+	sock = p.absolute(c, flagName, value, sock)
 	return p.limit(c, flagName, sock)
 }
 
@@ -75,8 +68,8 @@ func (p platform) kubeletPath(c *checked, value string) string {
 	return p.limit(c, flagName, sock)
 }
 
-// registrationDir returns --plugin-registration-path, normalised. The length
-// of a socket in it is only known with the driver's name.
+// registrationDir returns --plugin-registration-path, normalised and absolute.
+// The length of a socket in it is only known with the driver's name.
 func (p platform) registrationDir(c *checked, value string) string {
 	const flagName = "--plugin-registration-path"
 	if value == "" {
@@ -86,7 +79,7 @@ func (p platform) registrationDir(c *checked, value string) string {
 	p.suspicious(c, flagName, value)
 	dir := p.collapse(c, flagName, value)
 	p.joined(c, flagName, dir)
-	return dir
+	return p.absolute(c, flagName, value, dir)
 }
 
 // compare warns about a driver's socket among the registration sockets.
@@ -145,6 +138,24 @@ func (p platform) socket(c *checked, flagName, value, sock string) string {
 	sock = p.collapse(c, flagName, sock)
 	p.joined(c, flagName, sock)
 	return sock
+}
+
+// absolute makes name independent of the working directory, and on Windows of
+// the drive, with a warning if that changes what was given.
+func (p platform) absolute(c *checked, flagName, value, name string) string {
+	switch {
+	case name == "" || p.rooted(name) && !p.windows:
+	case p.rooted(name):
+		if !isDrive(name) && !strings.HasPrefix(name, `\\`) && isDrive(p.cwd) {
+			name = p.cwd[:2] + name // /csi/csi.sock, as many manifests have it
+		}
+	case p.cwd == "" || p.windows && isDrive(name): // C:csi.sock is relative to what C: has
+		c.warn("%s=%s is not an absolute path", flagName, value)
+	default:
+		name = p.collapse(&checked{}, "", p.cwd+p.separator()+name)
+		c.warn("%s=%s is not an absolute path; taken as %s", flagName, value, name)
+	}
+	return name
 }
 
 // limit fails for what no unix socket address can hold.
