@@ -65,7 +65,7 @@ func (p *Place) bind(name string) (*Socket, error) {
 		return nil, err
 	}
 	defer done()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -76,31 +76,41 @@ func (p *Place) bind(name string) (*Socket, error) {
 	}
 	s := &Socket{place: p, temp: filepath.Join(p.dir, name)}
 	if err := s.listen(file, fd); err != nil {
-		_ = unlink(s.temp)
+		s.dropTemp()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Socket) listen(file *os.File, fd int) error {
+func (s *Socket) listen(file *os.File, fd int) (err error) {
+	// By now the name is ours, and whoever else takes it away does not matter.
+	if s.id, err = identify(s.temp); err != nil {
+		return err
+	}
 	s.place.seams.at("bound")
 	if err := os.Chmod(s.temp, 0o600); err != nil {
 		return err
 	}
-	id, err := identify(s.temp)
+	private, err := identify(s.temp) // The mode moved ctime.
+	if err == nil && !private.SameInode(s.id) {
+		err = ErrChanged
+	}
 	if err != nil {
 		return err
 	}
+	s.id = private
 	s.place.seams.at("private")
 	if err := unix.Listen(fd, backlog); err != nil {
 		return err
 	}
+	// A listener made from a descriptor, unlike one made from a name, does not
+	// unlink on Close (net.UnixListener.SetUnlinkOnClose): it would do so by name,
+	// whoever's socket that is by then.
 	listener, err := net.FileListener(file)
 	if err != nil {
 		return err
 	}
-	s.id, s.listener = id, listener.(*net.UnixListener)
-	s.listener.SetUnlinkOnClose(false) // It would unlink by name, whoever's it is.
+	s.listener = listener.(*net.UnixListener)
 	return nil
 }
 
@@ -143,7 +153,7 @@ func (p *Place) address(name string) (string, func(), error) {
 func (p *Place) Publish(s *Socket, over ID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.place != p || s.temp == "" || s.closed {
+	if s.place != p || s.temp == "" {
 		return fmt.Errorf("publish %s: the socket was not bound here, or is published or closed", p.path)
 	}
 	err := p.publish(s.temp, over)
@@ -183,6 +193,7 @@ func (p *Place) explainPublish(err error) error {
 		if goneErr := p.dirGone(); goneErr != nil {
 			return goneErr
 		}
+		return fmt.Errorf("publish %s: the temporary name was removed, bind anew: %w", p.path, err)
 	}
 	return explain("publish", p.path, err)
 }

@@ -74,6 +74,7 @@ func (p *Place) Publish(s *Socket, over ID) error {
 	listener.SetUnlinkOnClose(false) // It would unlink by name, whoever's it is.
 	if s.id, err = identify(p.path); err != nil {
 		_ = listener.Close()
+		_ = unlink(p.path) // Bound by us a moment ago.
 		return explain("look at", p.path, err)
 	}
 	s.listener = listener

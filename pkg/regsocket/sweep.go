@@ -73,6 +73,7 @@ func (p *Place) Sweep(ctx context.Context) (removed []string, err error) {
 	if len(paths) == 0 {
 		return nil, ctx.Err()
 	}
+	p.seams.at("refused")
 	pause := time.NewTimer(sweepPause)
 	defer pause.Stop()
 	select {
@@ -82,11 +83,10 @@ func (p *Place) Sweep(ctx context.Context) (removed []string, err error) {
 	}
 	var failures []error
 	for _, path := range paths {
-		id, refused := p.refuses(ctx, filepath.Base(path))
-		if !refused || id != dead[path] {
+		if _, refused := p.refuses(ctx, filepath.Base(path)); !refused {
 			continue
 		}
-		p.seams.at("swept")
+		p.seams.at("refused again")
 		if id, err := identify(path); err != nil || id != dead[path] {
 			continue
 		}
