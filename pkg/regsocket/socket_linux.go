@@ -128,7 +128,7 @@ func (p *Place) address(name string) (string, func(), error) {
 	dir := "/proc/self/fd/" + strconv.Itoa(fd)
 	path = dir + "/" + name
 	if len(path) > maxPath {
-		err = fmt.Errorf("the temporary name %s: %w: no CSI driver name this long is valid", name, unix.ENAMETOOLONG)
+		err = fmt.Errorf("%w: no CSI driver name this long is valid", unix.ENAMETOOLONG)
 	} else if unix.Access(dir, unix.F_OK) != nil { // Else bind would say that the directory is gone.
 		err = errors.New("the path is long, which takes a mounted /proc: mount the directory at a shorter path")
 	}

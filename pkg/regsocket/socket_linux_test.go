@@ -256,6 +256,9 @@ func TestLongDriverName(t *testing.T) {
 	p.dir = shortDir(t)
 	_, err = p.Bind()
 	wantErr(t, err, unix.ENAMETOOLONG)
+	if _, again := p.Bind(); again.Error() != err.Error() { // Callers tell news by the words.
+		t.Errorf("one cause, two texts: %v; %v", err, again)
+	}
 }
 
 // Proves the look for /proc: without it a long path would read as a directory
