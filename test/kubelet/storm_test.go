@@ -282,6 +282,11 @@ func (s *storm) left(l leaver) {
 	if l.p.Running() && l.p.Frozen() {
 		l.p.Thaw()
 	}
+	if l.p.Said("") == 0 {
+		// It was told before its main could listen; then SIGTERM is the end.
+		l.p.AwaitExit(soon)
+		return
+	}
 	if l.timed {
 		l.p.AwaitTerm(l.sent)
 		return

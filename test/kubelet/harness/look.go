@@ -89,14 +89,18 @@ type Dials struct {
 	Failed map[syscall.Errno]int
 }
 
-// DialConstantly connects to the path again and again, as fast as one goroutine
-// can, until ctx ends; then the result arrives. Each connection is closed at
-// once: it counts whether somebody could be reached, not what they said.
+// DialConstantly connects to the path a thousand times a second until ctx ends;
+// then the result arrives. Each connection is closed at once: it counts whether
+// somebody could be reached, not what they said. (Without the pause it would be
+// a flood that keeps the acceptor from answering anybody.)
 func DialConstantly(ctx context.Context, path string) <-chan Dials {
 	done := make(chan Dials, 1)
 	go func() {
 		d := Dials{Failed: map[syscall.Errno]int{}}
+		next := time.NewTicker(time.Millisecond)
+		defer next.Stop()
 		for ctx.Err() == nil {
+			<-next.C
 			d.Made++
 			c, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 			if err == nil {

@@ -51,7 +51,8 @@ func (n *Node) start(kind Kind, argv []string, line func(string)) *Proc {
 	n.mu.Unlock()
 
 	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	// The race detector sleeps a second at the end unless told not to.
+	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	// Nothing outlives the test binary, however that ends.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := p.cmd.StdoutPipe()
