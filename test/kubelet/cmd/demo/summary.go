@@ -19,19 +19,19 @@ var stepNames = [steps]string{
 // summarise prints what both acts came to, side by side.
 func summarise(w io.Writer, peer, ours act) {
 	fmt.Fprintf(w, "\n━━ measured just now ━━\n\n")
-	const row = "%-39s%-17s%-16s%-17s%s\n"
-	fmt.Fprintf(w, row, "", "incumbent-like", "peer", "Holdfast", "")
-	fmt.Fprintf(w, row, "", "CSINode without", "path without", "CSINode without", "path without")
-	fmt.Fprintf(w, row, "", "the driver", "an answer", "the driver", "an answer")
+	const head = "%-39s%-17s%-16s%-17s%s\n"
+	fmt.Fprintf(w, "%-39s%-33s%s\n", "", "incumbent-like peer", "Holdfast")
+	fmt.Fprintf(w, head, "", "CSINode without", "path without", "CSINode without", "path without")
+	fmt.Fprintf(w, head, "", "the driver", "an answer", "the driver", "an answer")
 	fmt.Fprintln(w, strings.Repeat("─", 101))
 	for i, name := range stepNames {
-		fmt.Fprintf(w, "%-39s", name)
+		var row strings.Builder
+		fmt.Fprintf(&row, "%-39s", name)
 		for _, o := range []outcome{peer.outcomes[i], ours.outcomes[i]} {
 			node := cellOf(17, o.out.Milliseconds(), o.in, "LOST")
-			path := cellOf(16, o.unanswered.Milliseconds(), o.answers, "DEAD")
-			fmt.Fprint(w, node, path)
+			fmt.Fprint(&row, node, cellOf(16, o.unanswered.Milliseconds(), o.answers, "DEAD"))
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(w, strings.TrimRight(row.String(), " "))
 	}
 	fmt.Fprintf(w, "\nLOST, DEAD: until the end of the look, which lasted that long after the event.\n")
 	fmt.Fprintf(w, "Up to a second without the driver is kubelet's: it unregisters and registers when a new socket comes to the path.\n")
