@@ -10,7 +10,8 @@ func leaving(s State, e Event) (State, []Action) {
 		return s, fault()
 	}
 	if s.Stage == Staying { // the operation that was in flight when the signal came
-		return sayGoodbye(settle(s, e))
+		s.Accepting = s.Accepting || e.News == Published
+		return sayGoodbye(s)
 	}
 	switch e.News {
 	case Saw:
@@ -36,7 +37,7 @@ func leaving(s State, e Event) (State, []Action) {
 // sayGoodbye lets the others know, and gives up the shared lock: from here on a
 // peer may find itself alone.
 func sayGoodbye(s State) (State, []Action) {
-	s.Lease, s.Stage, s.Seen = NoLease, FirstLook, Sighting{}
+	s = State{Phase: Leaving, Stage: FirstLook, Accepting: s.Accepting}
 	s, actions := look(s)
 	return s, append([]Action{{Do: Goodbye}}, actions...)
 }

@@ -19,6 +19,7 @@ const (
 	backOffPassed
 	hungUp // an instance that was frozen learns that kubelet has gone
 	incumbentBinds
+	incumbentListens
 	kubeletAsks
 	kubeletConfirms
 	kubeletTiresOfFrozen
@@ -37,6 +38,7 @@ const (
 	kubeletRestarts
 	pathRemoved
 	leaseRemoved
+	slow // a look that a live instance answers too late: no event, and no reason to act
 )
 
 type move struct {
@@ -49,6 +51,7 @@ func (m move) outside() bool { return m.kind >= firstOutside }
 var moveNames = map[moveKind]string{
 	tick: "tick", nudge: "nudge", backOffPassed: "back-off passed", hungUp: "learns that kubelet hung up",
 	starts: "starts", thaws: "thaws", killed: "is killed", term: "gets SIGTERM", freezes: "freezes", driverToggles: "its driver goes or comes",
+	slow: "looks, and is answered too late", incumbentListens: "the incumbent listens",
 	incumbentBinds: "the incumbent binds", incumbentStarts: "the incumbent starts: unlinks by name", incumbentTerm: "the incumbent gets SIGTERM: unlinks by name",
 	incumbentKilled: "the incumbent is killed", kubeletAsks: "kubelet asks who answers at the path", kubeletConfirms: "kubelet confirms", kubeletRefuses: "kubelet refuses",
 	kubeletTiresOfFrozen: "kubelet gives up waiting for a frozen instance", kubeletRestarts: "kubelet restarts",
@@ -62,7 +65,7 @@ func (m move) name(w *world) string {
 		return fmt.Sprintf("instance %d: %s", m.i+1, doName(in.queue[0], in.mid))
 	}
 	switch m.kind {
-	case tick, nudge, backOffPassed, hungUp, starts, thaws, killed, term, freezes, driverToggles:
+	case tick, nudge, backOffPassed, hungUp, slow, starts, thaws, killed, term, freezes, driverToggles:
 		return fmt.Sprintf("instance %d: %s", m.i+1, moveNames[m.kind])
 	}
 	return moveNames[m.kind]
@@ -81,7 +84,11 @@ func (w *world) moves(m *model, out []move) []move {
 			out = append(out, move{kind: incumbentStarts})
 		}
 	case frozen:
-		out = append(out, move{kind: incumbentBinds})
+		if w.incBound {
+			out = append(out, move{kind: incumbentListens})
+		} else {
+			out = append(out, move{kind: incumbentBinds})
+		}
 	case alive:
 		out = append(out, move{kind: incumbentTerm})
 		if w.left.Crashes > 0 {
@@ -123,6 +130,10 @@ func (w *world) instanceMoves(i int, m *model, out []move) []move {
 		add(killed, w.left.Crashes > 0)
 		add(freezes, w.left.Freezes > 0)
 		add(driverToggles, w.left.DriverToggles > 0)
+		if w.left.Slows > 0 && in.n > 0 && own.Do(in.queue[0].do) == own.Look {
+			sight, _ := w.sight(i)
+			add(slow, sight == own.Ours)
+		}
 	case dead:
 	}
 	return out
@@ -155,7 +166,7 @@ func (w *world) kubeletMoves(m *model, out []move) []move {
 // apply makes one move.
 func (w *world) apply(mv move, m *model) error {
 	i := int(mv.i)
-	if mv.outside() && mv.kind != term {
+	if mv.outside() && mv.kind != term && mv.kind != slow {
 		w.happened()
 	}
 	in := &w.in[i]
@@ -191,6 +202,12 @@ func (w *world) apply(mv move, m *model) error {
 	case freezes:
 		w.left.Freezes--
 		in.proc = frozen
+		in.stalled = in.stalled || in.lock == exclusive
+	case slow:
+		w.left.Slows--
+		in.holds, in.early, in.slow = 0, false, true
+		w.pop(i)
+		return w.tell(i, own.Event{News: own.Saw, Sight: own.Silent, ID: own.SocketID{Ino: idPath}})
 	case driverToggles:
 		w.left.DriverToggles--
 		in.up = !in.up
@@ -213,16 +230,23 @@ func (w *world) applyOthers(mv move) error {
 	switch mv.kind {
 	case incumbentStarts:
 		w.left.Incumbents--
+		w.gap = w.path != nobody
 		w.unlink()
 		w.inc = frozen
 	case incumbentBinds:
 		w.happened()
+		for i := range w.in {
+			w.in[i].inGap = false
+		}
+		w.gap = false
 		if w.path != nobody { // address already in use: it exits, and is restarted
 			w.inc = dead
 			break
 		}
-		w.inc, w.incOpen = alive, true
+		w.incBound = true
 		w.create(incumbent)
+	case incumbentListens:
+		w.inc, w.incOpen, w.incBound = alive, true, false
 	case incumbentTerm:
 		w.unlink()
 		w.incumbentDies()
@@ -284,7 +308,7 @@ func (w *world) anyOrphan() bool {
 }
 
 func (w *world) incumbentDies() {
-	w.inc, w.incOpen = dead, false
+	w.inc, w.incOpen, w.incBound = dead, false, false
 	if w.k.conn == incumbent {
 		w.k.conn, w.k.reg, w.k.given = 0, false, w.k.never && !w.k.fresh
 	}
@@ -312,6 +336,14 @@ type model struct {
 // ready says whether the first action of i can be carried out now.
 func (m *model) ready(w *world, i int) bool {
 	a := w.in[i].queue[0]
+	if own.Do(a.do) == own.Rest { // an incumbent's start takes much less than these pauses
+		switch own.Pause(a.pause) {
+		case own.AbsentPause:
+			return !w.gap
+		case own.DeadPause:
+			return !w.incBound
+		}
+	}
 	if own.Do(a.do) == own.Join && a.patient && (m.coarse || w.in[i].mid == 1) && w.in[i].lock == unlocked {
 		for j := range w.in { // it has a second, and only a frozen holder takes longer
 			if j != i && w.in[j].lock == exclusive && w.in[j].proc == alive {
@@ -329,6 +361,7 @@ func (m *model) act(w *world, i int) error {
 	done := func(e own.Event) error { w.pop(i); return w.tell(i, e) }
 	switch own.Do(a.do) {
 	case own.AskDriver:
+		in.willing = in.up
 		if in.up {
 			return done(ev(own.DriverUp))
 		}
@@ -343,7 +376,16 @@ func (m *model) act(w *world, i int) error {
 				in.holds = w.path
 			}
 		}
-		return done(own.Event{News: own.Saw, Sight: sight, ID: own.SocketID{Ino: uint64(id)}})
+		in.slow = false
+		in.inGap = sight == own.Absent && w.gap
+		in.misjudged = sight == own.Refused && w.path == incumbent && w.incBound
+		if err := done(own.Event{News: own.Saw, Sight: sight, ID: own.SocketID{Ino: uint64(id)}}); err != nil {
+			return err
+		}
+		if other := sight == own.Ours || sight == own.Incumbent; other && in.st.accepting && own.Phase(in.st.phase) == own.Running {
+			return fmt.Errorf("instance %d saw another's answer, and still accepts", i+1)
+		}
+		return nil
 	case own.Rest:
 		return done(ev(own.Rested))
 	case own.Publish:
@@ -373,6 +415,9 @@ func (m *model) act(w *world, i int) error {
 	case own.BackOff, own.Fault:
 	}
 	w.pop(i)
+	if in.n == 0 && in.open && !in.st.accepting {
+		return fmt.Errorf("instance %d has let go, and its listener is still open", i+1)
+	}
 	return nil
 }
 
@@ -411,9 +456,9 @@ func (m *model) join(w *world, i int, done func(own.Event) error) error {
 			return done(ev(own.LeaseMissed))
 		}
 	}
-	in.lock = shared
+	in.lock, in.exposed = shared, false
 	if !w.lease {
-		in.lock = orphanShared
+		in.lock = strayShared
 	}
 	return done(ev(own.LeaseHeld))
 }
@@ -434,11 +479,36 @@ func (m *model) publish(w *world, i int, a packedAction, done func(own.Event) er
 	if in.owes == 0 {
 		return fmt.Errorf("violates I6: instance %d publishes and nothing has happened", i+1)
 	}
+	if err := w.checkPublish(i, a); err != nil {
+		return err
+	}
 	in.owes--
+	in.willing = false
 	w.closeListener(uint8(i + 1))
 	in.open = true
 	w.create(uint8(i + 1))
 	return done(ev(own.Published))
+}
+
+// checkPublish holds the rules of publishing against what instance i is about to do.
+func (w *world) checkPublish(i int, a packedAction) error {
+	in := &w.in[i]
+	others := w.answers() && w.path != uint8(i+1)
+	switch {
+	case !in.willing:
+		return fmt.Errorf("violates I3: instance %d publishes and its driver has not answered", i+1)
+	case in.inGap && w.gap && w.in[1].proc == unborn: // with a second instance the two looks may have seen two absences
+		return fmt.Errorf("instance %d gets in the way of an incumbent that starts", i+1)
+	case in.misjudged && !in.starting:
+		return fmt.Errorf("violates I1: instance %d replaces a socket that is about to listen", i+1)
+	case others && !in.starting && a.id == idNone:
+		return fmt.Errorf("violates I6: instance %d replaces an answering socket after its start", i+1)
+	case others && !in.starting && in.slow:
+		return fmt.Errorf("violates I6: instance %d replaces a socket for one slow answer", i+1)
+	case others && !in.starting && in.mid == 0:
+		return fmt.Errorf("violates I6: instance %d replaces a socket that it has not judged", i+1)
+	}
+	return nil
 }
 
 func (m *model) claim(w *world, i int, done func(own.Event) error) error {
@@ -471,6 +541,9 @@ func (m *model) remove(w *world, i int, a packedAction, done func(own.Event) err
 		in.mid = 1
 		return nil
 	}
+	if a.id != idPath && in.mid == 0 && w.path != nobody {
+		return fmt.Errorf("violates I1: instance %d removes a socket that it has not judged", i+1)
+	}
 	if err := w.checkUnlink(i); err != nil {
 		return err
 	}
@@ -487,19 +560,24 @@ func (w *world) checkUnlink(i int) error {
 	if l := w.in[i].lock; l != exclusive && l != orphanExclusive {
 		return fmt.Errorf("violates I2: instance %d removes the path without the lease", i+1)
 	}
-	owner := w.path
-	if owner == incumbent || owner == nobody || w.in[i].lock == orphanExclusive {
-		return nil
+	if w.in[i].lock == orphanExclusive || w.in[i].stalled {
+		return nil // two of the windows
 	}
-	o := int(owner - 1)
-	if o != i && w.lives(o) && w.in[o].open && w.cur && (w.in[o].lock == shared || w.in[o].early) {
+	owner := w.path
+	if owner == incumbent {
+		if w.in[i].misjudged {
+			return fmt.Errorf("violates I1: instance %d removes a socket that is about to listen", i+1)
+		}
+		return nil // the third, if it lives at all
+	}
+	if o := int(owner) - 1; owner != nobody && o != i && w.lives(o) && w.in[o].open && w.cur && (!w.in[o].exposed || w.in[o].early) {
 		return fmt.Errorf("violates I1: instance %d removes the live socket of instance %d", i+1, o+1)
 	}
 	for j := range w.in {
 		if j == i || !w.running(j) {
 			continue
 		}
-		if w.in[j].lock == shared || w.in[j].early {
+		if w.in[j].lock == shared || w.in[j].lock == strayShared || w.in[j].early {
 			return fmt.Errorf("violates I5: instance %d lives, and kubelet sees instance %d remove the path", j+1, i+1)
 		}
 	}

@@ -50,7 +50,7 @@ func running(s State, e Event) (State, []Action) {
 	case RefusedTooLong:
 		return exit(s, GivenUp)
 	case Term:
-		s.Phase = Leaving
+		s = State{Phase: Leaving, Op: s.Op, Accepting: s.Accepting}
 		if s.Op == Idle {
 			return sayGoodbye(s)
 		}
@@ -185,8 +185,10 @@ func askDriver(s State) (State, []Action) {
 
 // publish puts a new socket over exactly what was judged.
 func publish(s State) (State, []Action) {
-	over := s.Seen.ID
-	return begin(s, Publishing, Action{Do: Publish, ID: over})
+	if s.Seen.Sight == Mine && !s.Due { // guard: still-due (I6): kubelet has called meanwhile
+		return idle(s)
+	}
+	return begin(s, Publishing, Action{Do: Publish, ID: s.Seen.ID})
 }
 
 // standBy yields to the one that answers.
@@ -207,8 +209,7 @@ func unfit(s State, what Sight) (State, []Action) {
 	return exit(s, UnfitPath)
 }
 
-// settle takes in the outcome of an operation that changes what this instance has,
-// also if it was asked to leave meanwhile.
+// settle takes in the outcome of an operation that changes what this instance has.
 func settle(s State, e Event) State {
 	switch e.News {
 	case LeaseHeld:
@@ -266,8 +267,7 @@ func begin(s State, op Op, a Action) (State, []Action) {
 }
 
 func exit(s State, why Why) (State, []Action) {
-	s.Phase, s.Op = Done, Idle
-	return s, []Action{{Do: Exit, Why: why}}
+	return State{Phase: Done, Stage: s.Stage}, []Action{{Do: Exit, Why: why}}
 }
 
 func fault() []Action { return []Action{{Do: Fault}} }

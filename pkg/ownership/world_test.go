@@ -43,8 +43,9 @@ const (
 	unlocked lock = iota
 	shared
 	exclusive
-	orphanShared // on a file that no longer has the name
+	orphanShared // on a file that an outsider removed
 	orphanExclusive
+	strayShared // on a file that a leaver had removed before it was locked
 )
 
 type inst struct {
@@ -61,6 +62,14 @@ type inst struct {
 	up     bool  // its driver answers
 	armed  bool  // the back-off runs
 	owes   uint8 // publications it may still make for what happened (I6)
+
+	willing   bool // its driver answered since it last published
+	misjudged bool // its last look met an incumbent between bind and listen
+	inGap     bool // its last look met an incumbent between unlink and bind
+	exposed   bool // an outsider removed the lease file that it held, and it holds no new one yet
+	starting  bool // what it was last told to publish is its start's duty
+	slow      bool // its last look was answered too late
+	stalled   bool // it was frozen while it held the lease exclusively
 }
 
 type kube struct {
@@ -76,11 +85,14 @@ type kube struct {
 type budget struct {
 	Ours, Terms, Crashes, Freezes, PathRemovals, LeaseRemovals uint8
 	Incumbents, Refusals, KubeletRestarts, DriverToggles       uint8
+	Slows                                                      uint8
 }
 
 type world struct {
 	in        [slots]inst
-	inc       proc // the incumbent: alive means serving, frozen means between remove and bind
+	inc       proc // the incumbent: alive means serving, frozen means starting
+	incBound  bool // it has bound and does not listen yet
+	gap       bool // it removed a socket and has not bound yet
 	incOpen   bool
 	path      uint8 // owner of the socket there
 	cur       bool  // it is the owner's present socket
@@ -214,10 +226,10 @@ func (w *world) unlinkLease() {
 	for i := range w.in {
 		switch w.in[i].lock {
 		case shared:
-			w.in[i].lock = orphanShared
+			w.in[i].lock, w.in[i].exposed = orphanShared, true
 		case exclusive:
 			w.in[i].lock = orphanExclusive
-		case unlocked, orphanShared, orphanExclusive:
+		case unlocked, orphanShared, orphanExclusive, strayShared:
 		}
 	}
 }
@@ -262,6 +274,12 @@ func (w *world) tell(i int, e own.Event) error {
 		}
 		if a.Do == own.Fault {
 			return fmt.Errorf("instance %d: a fault: %+v in %+v", i+1, e, s)
+		}
+		if a.Do == own.Publish && w.path == uint8(i+1) && w.answers() && s.Kubelet == own.Confirmed {
+			return fmt.Errorf("violates I6: instance %d replaces its own socket, which kubelet has confirmed", i+1)
+		}
+		if a.Do == own.Publish {
+			in.starting = s.Owed
 		}
 		if int(in.n) == len(in.queue) {
 			return fmt.Errorf("instance %d: more than %d actions wait", i+1, len(in.queue))

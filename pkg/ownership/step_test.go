@@ -1,0 +1,220 @@
+package ownership_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+)
+
+var update = flag.Bool("update", false, "write testdata/cells.golden anew")
+
+// allEvents are all kinds of news, with every sight where a sight belongs to it.
+func allEvents() []own.Event {
+	id := own.SocketID{Ino: 7}
+	var all []own.Event
+	for n := own.Start; n <= own.Term; n++ {
+		switch n {
+		case own.Saw:
+			for s := own.Unknown; s <= own.DirGone; s++ {
+				e := own.Event{News: n, Sight: s}
+				if s == own.Mine || s == own.Refused || s == own.Ours || s == own.Incumbent || s == own.Silent {
+					e.ID = id
+				}
+				all = append(all, e)
+			}
+		case own.PathUnfit:
+			all = append(all, own.Event{News: n, Sight: own.NotSocket}, own.Event{News: n, Sight: own.DirGone})
+		default:
+			all = append(all, own.Event{News: n})
+		}
+	}
+	return all
+}
+
+// reachable lists every state that any sequence of events leads to, in the order in
+// which they are found.
+func reachable() []own.State {
+	seen := map[own.State]bool{{}: true}
+	states := []own.State{{}}
+	for i := 0; i < len(states); i++ {
+		for _, e := range allEvents() {
+			next, _ := own.Step(states[i], e)
+			if !seen[next] {
+				seen[next] = true
+				states = append(states, next)
+			}
+		}
+	}
+	return states
+}
+
+// The table of all cells: what Step makes of each event in each state. A change of
+// the protocol shows up here, cell by cell, in review. States in which an event is
+// merely out of place (a fault, or nothing happens) are left out, and so are those
+// with "again", which only adds one more look.
+func TestCells(t *testing.T) {
+	var b bytes.Buffer
+	states, cells := reachable(), 0
+	for _, s := range states {
+		var rows []string
+		for _, e := range allEvents() {
+			next, actions := own.Step(s, e)
+			cells++
+			if len(actions) == 1 && actions[0].Do == own.Fault || next == s && len(actions) == 0 {
+				continue
+			}
+			rows = append(rows, fmt.Sprintf("  %-32s %s -> %s", eventName(e), doNames(actions), stateName(next)))
+		}
+		if len(rows) > 0 && !s.Again {
+			fmt.Fprintf(&b, "%s\n%s\n", stateName(s), strings.Join(rows, "\n"))
+		}
+	}
+	t.Logf("%d states, %d cells", len(states), cells)
+	const golden = "testdata/cells.golden"
+	if *update {
+		if err := os.WriteFile(golden, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, b.Bytes()) {
+		t.Errorf("the cells have changed: %s; if that is meant, run go test ./pkg/ownership -run Cells -update", firstDifference(want, b.Bytes()))
+	}
+}
+
+func firstDifference(want, got []byte) string {
+	w, g := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+	for i := range min(len(w), len(g)) {
+		if w[i] != g[i] {
+			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, w[i], g[i])
+		}
+	}
+	return "one is longer"
+}
+
+// Leaving ends: from any state, whatever the outcomes of its operations, an instance
+// that was asked to end comes to Exit within a bounded number of steps (the
+// structural half of I8).
+func TestLeavingEnds(t *testing.T) {
+	const bound = 24
+	for _, s := range reachable() {
+		if s.Phase == own.Done {
+			continue
+		}
+		if n := longest(s, own.Event{News: own.Term}, bound); n > bound {
+			t.Fatalf("from %s leaving takes more than %d steps", stateName(s), bound)
+		}
+	}
+}
+
+// longest is the largest number of steps to Done that starts with e. A path on which
+// the same look is repeated with ever new findings counts each of them once: the
+// caller bounds them in time.
+func longest(s own.State, e own.Event, left int) int {
+	next, actions := own.Step(s, e)
+	if next.Phase == own.Done {
+		return 1
+	}
+	if left == 0 {
+		return 1
+	}
+	worst := 0
+	for _, e := range endings(next.Op) {
+		if faulty(actions) {
+			continue
+		}
+		worst = max(worst, longest(next, e, left-1))
+		if worst >= left {
+			break
+		}
+	}
+	return worst + 1
+}
+
+func faulty(actions []own.Action) bool {
+	return slices.ContainsFunc(actions, func(a own.Action) bool { return a.Do == own.Fault })
+}
+
+// endings are the outcomes that the operation can have. Looks are taken to find the
+// same socket each time.
+func endings(op own.Op) []own.Event {
+	id := own.SocketID{Ino: 7}
+	switch op {
+	case own.AskingDriver:
+		return []own.Event{ev(own.DriverUp), ev(own.DriverDown)}
+	case own.Joining:
+		return []own.Event{ev(own.LeaseHeld), ev(own.LeaseMissed)}
+	case own.Looking:
+		return []own.Event{{News: own.Saw, Sight: own.Refused, ID: id}, {News: own.Saw, Sight: own.Mine, ID: id}, {News: own.Saw, Sight: own.Incumbent, ID: id}, {News: own.Saw, Sight: own.Silent, ID: id}}
+	case own.Resting:
+		return []own.Event{ev(own.Rested)}
+	case own.Publishing:
+		return []own.Event{ev(own.Published), ev(own.PathTaken), ev(own.PathChanged), ev(own.PublishFailed)}
+	case own.Claiming:
+		return []own.Event{ev(own.Granted), ev(own.NotGranted)}
+	case own.Removing:
+		return []own.Event{ev(own.Removed), ev(own.NotRemoved)}
+	case own.Stopping:
+		return []own.Event{ev(own.Stopped)}
+	case own.Idle:
+	}
+	return nil
+}
+
+// FuzzStep feeds any events to any instance: Step is total, never acts twice at once,
+// and does nothing after Exit.
+func FuzzStep(f *testing.F) {
+	f.Add([]byte{0, 1, 3, 5})
+	f.Add([]byte{0, 1, 3, 5, 6, 5, 1, 7, 255})
+	events := allEvents()
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		var s own.State
+		for _, c := range choices {
+			e := events[int(c)%len(events)]
+			next, actions := own.Step(s, e)
+			if again, same := own.Step(s, e); again != next || !slices.Equal(same, actions) {
+				t.Fatalf("%+v: not a function of %+v", e, s)
+			}
+			ops := 0
+			for _, a := range actions {
+				switch a.Do {
+				case own.AskDriver, own.Join, own.Look, own.Rest, own.Publish, own.Claim, own.Remove, own.StopServing:
+					ops++
+				case own.LetGo, own.Goodbye, own.RemoveLease, own.BackOff, own.Exit, own.Fault:
+				}
+				if s.Phase == own.Done {
+					t.Fatalf("%+v after the end: %+v", e, actions)
+				}
+				if a.Do == own.Remove && s.Lease != own.Exclusive {
+					t.Fatalf("I2: removes without the lease, in %+v", s)
+				}
+				if a.Do == own.Fault && next != s {
+					t.Fatalf("a fault that changes %+v to %+v", s, next)
+				}
+			}
+			if ops > 1 || ops == 1 && next.Op == own.Idle || ops == 1 && s.Op != own.Idle && next.Phase != own.Done && !ends(s.Op, e) {
+				t.Fatalf("%d operations, in flight %v: %+v on %+v gives %+v", ops, next.Op, e, s, actions)
+			}
+			s = next
+		}
+	})
+}
+
+// ends says whether e is an outcome of op.
+func ends(op own.Op, e own.Event) bool {
+	for _, o := range endings(op) {
+		if o.News == e.News {
+			return true
+		}
+	}
+	return e.News == own.PathUnfit && op == own.Publishing
+}
