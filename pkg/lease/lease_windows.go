@@ -8,7 +8,10 @@ import (
 )
 
 // openFile opens the file, or creates it if it is absent. Others may open, lock
-// and delete it meanwhile, and a link is opened itself rather than followed.
+// and delete it meanwhile, and a link is opened itself rather than followed. An
+// open file cannot be replaced here by a rename. A removed one can keep its name
+// until the last one closes it (where deletion is not POSIX-like), and to open it
+// says "access denied" till then.
 func openFile(path string) (*os.File, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

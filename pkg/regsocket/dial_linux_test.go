@@ -19,12 +19,14 @@ func TestDialErrnos(t *testing.T) {
 	wantDial(t, p.Path(), Refused)
 }
 
+// L5: a full backlog says EAGAIN at once, however long ctx lasts.
 func TestDialFullBacklog(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	fillBacklog(t, p.Path())
 	wantDial(t, p.Path(), Busy)
 }
 
+// fillBacklog makes a socket at path whose backlog is full.
 func fillBacklog(t *testing.T, path string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -38,6 +40,7 @@ func fillBacklog(t *testing.T, path string) {
 	t.Cleanup(func() { _ = conn.Close() })
 }
 
+// L5: a frozen process accepts connections; a killed one refuses.
 func TestDialFrozenAndKilled(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	c := startChild(t, p.dir)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// both runs a test with renameat2 and with the link that stands in for it.
 func both(t *testing.T, test func(*testing.T, *Place)) {
 	t.Helper()
 	for name, noRename := range map[string]bool{"rename": false, "link": true} {
@@ -24,6 +25,7 @@ func both(t *testing.T, test func(*testing.T, *Place)) {
 	}
 }
 
+// obstacles are what is not a socket. Each can be put at a path.
 func obstacles(t *testing.T) map[string]func(path string) {
 	t.Helper()
 	all := map[string]func(string){
@@ -43,6 +45,7 @@ func obstacles(t *testing.T) map[string]func(path string) {
 	return all
 }
 
+// Proves I1 for each kind, and the flag NOREPLACE.
 func TestSomethingElseInTheWay(t *testing.T) {
 	for name, put := range obstacles(t) {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +85,8 @@ func TestLinkStandsInForRename(t *testing.T) {
 	wantDial(t, p.Path(), Connected)
 }
 
+// Several processes publish at once where nothing is: one succeeds, the others
+// are told, and leave nothing.
 func TestOneOfSeveralPublishes(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	children := make([]*child, 6)
@@ -117,6 +122,8 @@ func TestOneOfSeveralPublishes(t *testing.T) {
 	}
 }
 
+// K1, K5: what kubelet's watch sees of the path is one Create for each
+// publication, and one Remove for the removal.
 func TestWhatAWatchSees(t *testing.T) {
 	both(t, func(t *testing.T, p *Place) {
 		watcher, err := fsnotify.NewWatcher()
@@ -136,6 +143,8 @@ func TestWhatAWatchSees(t *testing.T) {
 	})
 }
 
+// wantEvents collects kubelet's kinds of event until that of a file put there
+// now, which comes after all earlier ones.
 func wantEvents(t *testing.T, watcher *fsnotify.Watcher, p *Place, want string) {
 	t.Helper()
 	end := filepath.Join(p.dir, "end")
@@ -160,6 +169,8 @@ func wantEvents(t *testing.T, watcher *fsnotify.Watcher, p *Place, want string) 
 	}
 }
 
+// Proves that the whole ID counts: the same inode is not enough once its
+// listener is gone (L3).
 func TestChangedInode(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	s := published(t, p)
@@ -200,6 +211,9 @@ func TestReusedInodeNumber(t *testing.T) {
 	t.Skip("this file system does not reuse inode numbers at once")
 }
 
+// The two windows that nothing closes (section 3.5): what comes between the last
+// look and the system call is replaced or removed. Pinned here so that a change
+// of it is noticed; a different outcome would be better.
 func TestTheWindows(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	published(t, p)
@@ -215,6 +229,7 @@ func TestTheWindows(t *testing.T) {
 	wantAbsent(t, p.Path())
 }
 
+// A directory in the window is safe: the kernel does not replace or unlink one.
 func TestDirectoryInTheWindow(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	for name, act := range map[string]func(ID) error{

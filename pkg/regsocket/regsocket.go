@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 var (
@@ -160,6 +161,8 @@ func (p *Place) dirGone() error {
 		return p.errDirGone("it does not exist")
 	case err != nil:
 		return explain("look at", p.dir, err)
+	case !info.IsDir(): // Windows says "not found" of a path below a file.
+		return explain("look at", p.dir, syscall.ENOTDIR)
 	case unlinked(info):
 		return p.errDirGone("it was removed on the host below this mount")
 	}

@@ -14,7 +14,6 @@ import (
 )
 
 // tempOf returns the path of the one temporary name in the directory.
-
 func tempOf(t *testing.T, p *Place) string {
 	t.Helper()
 	entries, err := os.ReadDir(p.dir)
@@ -32,7 +31,6 @@ func tempOf(t *testing.T, p *Place) string {
 }
 
 // Proves the chmod, and that it comes before listen.
-
 func TestPrivateBeforeAnyoneCanConnect(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	steps := 0
@@ -61,9 +59,7 @@ func TestPrivateBeforeAnyoneCanConnect(t *testing.T) {
 }
 
 // Proves that Bind notices when the temporary name is not its own any more, and
-
 // then leaves it alone.
-
 func TestTemporaryNameTakenAway(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	at(p, "bound", func() { check(t, os.Remove(tempOf(t, p))) })
@@ -83,7 +79,6 @@ func TestTemporaryNameTakenAway(t *testing.T) {
 }
 
 // Proves that Bind leaves nothing behind when it fails after binding.
-
 func TestBindLeavesNothing(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	var limit unix.Rlimit
@@ -99,7 +94,6 @@ func TestBindLeavesNothing(t *testing.T) {
 }
 
 // leave leaves a socket at path on which nobody listens.
-
 func leave(t *testing.T, path string) {
 	t.Helper()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -109,7 +103,6 @@ func leave(t *testing.T, path string) {
 }
 
 // Proves the check in dropTemp.
-
 func TestCloseLeavesAnotherUnderTheTemporaryName(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	s := bind(t, p)
@@ -123,7 +116,6 @@ func TestCloseLeavesAnotherUnderTheTemporaryName(t *testing.T) {
 }
 
 // Proves the backlog: as many as the kernel allows may wait.
-
 func TestBacklog(t *testing.T) {
 	const dials = 600 // A small one holds 128.
 	p := newPlace(t, shortDir(t))
@@ -141,7 +133,6 @@ func TestBacklog(t *testing.T) {
 }
 
 // L1 of the design: SyscallConn must not make the listener blocking.
-
 func TestDescriptorStaysNonBlocking(t *testing.T) {
 	s := published(t, newPlace(t, shortDir(t)))
 	conn, err := s.SyscallConn()
@@ -158,38 +149,7 @@ func TestDescriptorStaysNonBlocking(t *testing.T) {
 	}
 }
 
-// both runs a test with renameat2 and with the link that stands in for it.
-
-// obstacles are what is not a socket. Each can be put at a path.
-
-// Proves I1 for each kind, and the flag NOREPLACE.
-
-// Several processes publish at once where nothing is: one succeeds, the others
-
-// are told, and leave nothing.
-
-// K1, K5: what kubelet's watch sees of the path is one Create for each
-
-// publication, and one Remove for the removal.
-
-// wantEvents collects kubelet's kinds of event until that of a file put there
-
-// now, which comes after all earlier ones.
-
-// Proves that the whole ID counts: the same inode is not enough once its
-
-// listener is gone (L3).
-
-// The two windows that nothing closes (section 3.5): what comes between the last
-
-// look and the system call is replaced or removed. Pinned here so that a change
-
-// of it is noticed; a different outcome would be better.
-
-// A directory in the window is safe: the kernel does not replace or unlink one.
-
 // Proves that Bind tries again before it says that the directory is gone.
-
 func TestDirectoryMadeAnewMeanwhile(t *testing.T) {
 	p := newPlace(t, shortDir(t))
 	first := true
@@ -205,9 +165,7 @@ func TestDirectoryMadeAnewMeanwhile(t *testing.T) {
 }
 
 // longDir is a directory in which the path fits into an address and no temporary
-
 // name does.
-
 func longDir(t *testing.T) string {
 	t.Helper()
 	dir := shortDir(t)
@@ -217,7 +175,6 @@ func longDir(t *testing.T) string {
 }
 
 // Proves the detour through /proc/self/fd (L7).
-
 func TestLongPath(t *testing.T) {
 	p := newPlace(t, longDir(t))
 	if len(p.Path()) != maxPath {
@@ -249,7 +206,6 @@ func TestLongDirectoryRemoved(t *testing.T) {
 }
 
 // A name that fits nowhere is an error that says so.
-
 func TestLongDriverName(t *testing.T) {
 	p, err := New("/x", strings.Repeat("d", 93))
 	check(t, err)
@@ -262,9 +218,7 @@ func TestLongDriverName(t *testing.T) {
 }
 
 // Proves the look for /proc: without it a long path would read as a directory
-
 // that is gone, and the instance would restart for ever.
-
 func TestLongPathWithoutProc(t *testing.T) {
 	requireRoot(t)
 	root := shortDir(t)
@@ -279,16 +233,8 @@ func TestLongPathWithoutProc(t *testing.T) {
 	c.must(t, "bind", "bind in "+inside+": the path is long, which takes a mounted /proc: mount the directory at a shorter path")
 }
 
-// L5: a full backlog says EAGAIN at once, however long ctx lasts.
-
-// fillBacklog makes a socket at path whose backlog is full.
-
-// L5: a frozen process accepts connections; a killed one refuses.
-
 // wantCloseOnExec proves SOCK_CLOEXEC: no process started meanwhile may keep a
-
 // socket of ours alive.
-
 func wantCloseOnExec(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
