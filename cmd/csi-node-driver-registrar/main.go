@@ -9,15 +9,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
+	"github.com/holdfast-csi/node-driver-registrar/cmd/csi-node-driver-registrar/internal/early"
 	"github.com/holdfast-csi/node-driver-registrar/pkg/options"
 
 	"k8s.io/klog/v2"
@@ -40,7 +38,7 @@ type process struct {
 
 // run returns the exit code.
 func (p process) run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := early.Context()
 	defer stop()
 	defer klog.Flush()
 	boundHeap()

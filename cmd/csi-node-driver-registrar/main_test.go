@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"strconv"
 	"testing"
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) {
 type leakFree struct{ m *testing.M }
 
 func (l leakFree) Run() int {
+	signal.Reset() // package early hears them; these tests are to be interrupted as usual
 	if code := l.m.Run(); code != 0 {
 		return code
 	}

@@ -58,7 +58,7 @@ func (p platform) kubeletPath(c *checked, value string) string {
 	if !ok {
 		return value
 	}
-	if sock != value {
+	if sock != value && sock != "" {
 		c.warn("%s=%s: kubelet wants a plain path; announcing %s", flagName, value, sock)
 	}
 	sock = p.socket(c, flagName, value, sock)
@@ -109,14 +109,14 @@ func (p platform) stripScheme(c *checked, flagName, value string) (sock string, 
 	if len(value) >= len(scheme) && strings.EqualFold(value[:len(scheme)], scheme) {
 		sock = value[len(scheme):]
 		sock = strings.TrimPrefix(sock, "//")
-		if p.windows && len(sock) > 2 && p.isSeparator(sock[0]) && isDrive(sock[1:]) {
+		if p.windows && sock != "" && p.isSeparator(sock[0]) && isDrive(sock[1:]) {
 			sock = sock[1:] // unix:///C:/csi/csi.sock
 		}
 		return sock, true
 	}
 	colon := strings.IndexByte(value, ':')
 	slash := strings.IndexAny(value, `/\`)
-	foreign := colon > 0 && !(p.windows && isDrive(value)) &&
+	foreign := colon >= 0 && !(p.windows && isDrive(value)) &&
 		(strings.HasPrefix(value[colon:], "://") || strings.HasPrefix(value, "unix-abstract:") || (slash < 0 && isDigits(value[colon+1:])))
 	if foreign {
 		c.fail("%s=%s is not a unix socket: give a path, such as /csi/csi.sock", flagName, value)
@@ -144,9 +144,9 @@ func (p platform) socket(c *checked, flagName, value, sock string) string {
 // the drive, with a warning if that changes what was given.
 func (p platform) absolute(c *checked, flagName, value, name string) string {
 	switch {
-	case name == "" || p.rooted(name) && !p.windows:
+	case name == "":
 	case p.rooted(name):
-		if !isDrive(name) && !strings.HasPrefix(name, `\\`) && isDrive(p.cwd) {
+		if p.windows && !isDrive(name) && !strings.HasPrefix(name, `\\`) && isDrive(p.cwd) {
 			name = p.cwd[:2] + name // /csi/csi.sock, as many manifests have it
 		}
 	case p.cwd == "" || p.windows && isDrive(name): // C:csi.sock is relative to what C: has

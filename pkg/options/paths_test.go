@@ -76,6 +76,7 @@ func TestNoSocketPath(t *testing.T) {
 		{onLinux, "tcp://127.0.0.1:10000", "not a unix socket"},
 		{onLinux, "dns:///driver:10000", "not a unix socket"},
 		{onLinux, "localhost:10000", "not a unix socket"},
+		{onLinux, ":10000", "not a unix socket"},
 		{onLinux, "unix-abstract:csi", "not a unix socket"},
 		{onWindows, "npipe://./pipe/csi", "not a unix socket"},
 		{onWindows, "C:10000", ""},
@@ -84,6 +85,9 @@ func TestNoSocketPath(t *testing.T) {
 		test.on.csiAddress(&a, test.given)
 		test.on.kubeletPath(&b, test.given)
 		for _, c := range []checked{a, b} {
+			if len(c.problems) > 1 || len(c.problems) == 1 && len(c.warnings) > 0 {
+				t.Errorf("%q: more than one complaint: %q, %q", test.given, c.problems, c.warnings)
+			}
 			problems := strings.Join(c.problems, "\n")
 			if !strings.Contains(problems, test.problem) || (test.problem == "") != (problems == "") {
 				t.Errorf("%q: problems %q, want %q", test.given, problems, test.problem)
@@ -178,6 +182,10 @@ func TestNamesWithoutASlash(t *testing.T) {
 func TestSocketAmongRegistrationSockets(t *testing.T) {
 	const inRegistry = "inside plugins_registry"
 	const inDirectory = "inside --plugin-registration-path=/registration"
+	both := parsed(t, "--kubelet-registration-path=/var/lib/kubelet/plugins_registry/csi.sock", "--csi-address=/registration/csi.sock")
+	if len(both.Warnings) != 1 || !strings.Contains(both.Warnings[0], inRegistry) {
+		t.Errorf("one mistake, %d warnings: %q", len(both.Warnings), both.Warnings)
+	}
 	for _, test := range []struct{ flag, warning string }{
 		{"--kubelet-registration-path=/var/lib/kubelet/plugins_registry/csi.sock", inRegistry},
 		{"--kubelet-registration-path=/var/lib/kubelet/plugins_registry/x/csi.sock", inRegistry}, // kubelet looks below too
