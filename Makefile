@@ -37,8 +37,16 @@ kubelet_flags   = $(if $(filter $(KUBELET),$(1)),,-modfile=$(1).mod -tags=kubele
 compile_kubelet = cd test/kubelet && $(progress) "building kubelet $(1)'s plugin manager (minutes, the first time)" \
 	go build -v -o /dev/null $(call kubelet_flags,$(1)) ./cmd/kubelet
 
-STORM    ?= 30s
-FUZZTIME ?= 30s
+# With -v, for what is skipped must be seen. Of a package's tests, only those that did not pass are shown; of
+# kubelet's scenarios, which take minutes, all that they say.
+gotest   := CGO_ENABLED=1 go test -race -v
+failures := awk -f $(CURDIR)/hack/terse.awk
+live     := grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) |^ +--- PASS'
+
+STORM      ?= 30s
+SOAK_STORM ?= 10m
+PASSES     ?= 20
+FUZZTIME   ?= 30s
 
 ##@ Build and see
 
@@ -57,6 +65,7 @@ bin/$(NAME):
 .PHONY: demo
 demo: build ## See kubelet lose a driver, and keep it with Holdfast (no cluster needed)
 	@$(call compile_kubelet,$(KUBELET))
+	@$(progress) "building a CSI driver and an incumbent-like peer" go build -v -o /dev/null ./test/...
 	@cd test/kubelet && HOLDFAST_BIN=$(CURDIR)/bin/$(NAME) go run ./cmd/demo
 
 ##@ Test
@@ -78,11 +87,14 @@ vet:
 	done
 
 .PHONY: lint
-lint: $(GOLANGCI) ## golangci-lint, for linux and for windows
-	@for os in linux windows; do \
-		$(say) "golangci-lint for $$os …"; \
-		CGO_ENABLED=0 GOOS=$$os $(GOLANGCI) run --allow-parallel-runners ./...; \
-	done
+lint: $(GOLANGCI) ## golangci-lint, for linux and for windows, and for the tests with kubelet
+	@$(say) "golangci-lint …"
+	@$(GOLANGCI) run --allow-parallel-runners ./...
+	@$(say) "golangci-lint for windows …" # what is unused there may be used on linux
+	@CGO_ENABLED=0 GOOS=windows $(GOLANGCI) run --allow-parallel-runners --disable unused --tests=false ./...
+	@$(call compile_kubelet,$(KUBELET))
+	@$(say) "golangci-lint in test/kubelet …"
+	@cd test/kubelet && $(GOLANGCI) run --allow-parallel-runners ./...
 
 # Outside of go.mod, so that the linter's dependencies are none of ours.
 $(GOLANGCI):
@@ -94,13 +106,13 @@ $(GOLANGCI):
 .PHONY: test-root
 test-root:
 	@$(say) "go test -race ./... (the first time it compiles with the race detector: some minutes)"
-	@CGO_ENABLED=1 go test -race ./...
+	@$(gotest) ./... | $(failures)
 
 .PHONY: test-kubelet
-test-kubelet: build
-	@cd test/kubelet && CGO_ENABLED=1 $(progress) "building kubelet's plugin manager with the race detector (some minutes, the first time)" go build -race -v ./...
-	@$(say) "kubelet v1.36.3: scenarios, and a storm of $(STORM)"
-	@cd test/kubelet && CGO_ENABLED=1 go test -race -timeout 60m ./...
+test-kubelet:
+	@$(call compile_kubelet,$(KUBELET))
+	@$(say) "kubelet $(KUBELET): the scenarios, and a storm of $(STORM) …"
+	@cd test/kubelet && HOLDFAST_STORM=$(STORM) $(gotest) -timeout 60m ./... | $(live)
 
 .PHONY: cross
 cross: ## Build and vet for every platform, windows/amd64 included: bin/<os>-<arch>/
@@ -118,8 +130,16 @@ fuzz: ## Fuzz every target for FUZZTIME (30s)
 	done
 
 .PHONY: soak
-soak: ## make test, then kubelets v1.34.4 and v1.37.2 too, 20 passes, a storm of 10 minutes
-	@echo "to come"; exit 1
+soak: test ## Hours: make test, then all kubelets, PASSES (20) passes of the scenarios each, a storm of 10 minutes each
+	@for v in $(KUBELETS); do $(MAKE) --no-print-directory "soak-$$v"; done
+	@$(say) "make soak: all passed"
+
+soak-%: FORCE
+	@$(call compile_kubelet,$*)
+	@$(say) "kubelet $*: $(PASSES) passes of the scenarios …"
+	@cd test/kubelet && HOLDFAST_KUBELET=$(filter-out $(KUBELET),$*) $(gotest) -timeout 0 -count $(PASSES) -skip '^TestStorm$$' . | $(live)
+	@$(say) "kubelet $*: a storm of $(SOAK_STORM) …"
+	@cd test/kubelet && HOLDFAST_KUBELET=$(filter-out $(KUBELET),$*) HOLDFAST_STORM=$(SOAK_STORM) $(gotest) -timeout 0 -run '^TestStorm$$' . | $(live)
 
 ##@ Measure and ship
 
