@@ -42,18 +42,17 @@ const (
 	longRetry    = 5 * time.Second
 	stopPatience = 200 * time.Millisecond
 
-	headerPatience = 5 * time.Second  // for a client to send its request's header
-	readPatience   = 10 * time.Second // for the whole request
-	writePatience  = 10 * time.Second // for a client to take the answer
-	idlePatience   = time.Minute      // between requests
-	maxHeader      = 8 << 10          // bytes; net/http adds 4096
+	// clientPatience is for a client to send its request, to take the answer
+	// (pprof adds the time of its profile) and to send the next one.
+	clientPatience = 10 * time.Second
+	maxHeader      = 8 << 10 // bytes; net/http adds 4096
 )
 
 // Config says what to answer, and where.
 type Config struct {
 	// Address to listen at: host:port, or :port for all addresses.
 	Address string
-	// Pprof adds /debug/pprof/. A profile may then take as long as it likes.
+	// Pprof adds /debug/pprof/.
 	Pprof bool
 	// Health is asked at each /healthz, by many goroutines at once, and must
 	// not block. nil is 200, ErrNoSocket 404, anything else 500.
@@ -70,8 +69,8 @@ type Server struct {
 	addr atomic.Pointer[string]
 
 	// Seams for tests.
-	firstRetry, longRetry time.Duration
-	listen                func(context.Context) (net.Listener, error)
+	firstRetry, longRetry, clientPatience time.Duration
+	listen                                func(context.Context) (net.Listener, error)
 }
 
 // New validates cfg. It does not listen yet.
@@ -85,7 +84,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(error) {}
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), firstRetry: firstRetry, longRetry: longRetry}
+	s := &Server{
+		cfg: cfg, mux: http.NewServeMux(),
+		firstRetry: firstRetry, longRetry: longRetry, clientPatience: clientPatience,
+	}
 	s.listen = func(ctx context.Context) (net.Listener, error) {
 		return (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Address)
 	}
@@ -145,18 +147,12 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	s.addr.Store(&addr)
 	defer s.addr.Store(nil)
 	hs := &http.Server{
-		Handler:           s.mux,
-		ReadHeaderTimeout: headerPatience,
-		ReadTimeout:       readPatience,
-		WriteTimeout:      writePatience,
-		IdleTimeout:       idlePatience,
-		MaxHeaderBytes:    maxHeader,
+		Handler:        s.mux,
+		ReadTimeout:    s.clientPatience,
+		WriteTimeout:   s.clientPatience,
+		MaxHeaderBytes: maxHeader,
 		// What clients do wrong is not our log's business.
 		ErrorLog: log.New(io.Discard, "", 0),
-	}
-	if s.cfg.Pprof {
-		// pprof refuses a profile longer than WriteTimeout.
-		hs.WriteTimeout = 0
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- hs.Serve(l) }()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,9 @@ func TestHealthz(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := run(t, Config{Address: "127.0.0.1:0", Health: func() error { return tt.health }})
 			code, body, h := get(t, r.listening(t), "/healthz")
+			if len(r.said) > 0 {
+				t.Errorf("said %v", <-r.said)
+			}
 			if code != tt.code || body != tt.body {
 				t.Errorf("got %d %q, want %d %q", code, body, tt.code, tt.body)
 			}
@@ -136,18 +140,67 @@ func TestPprofOnlyIfWanted(t *testing.T) {
 			}
 		}
 	}
-	r := run(t, Config{Address: "127.0.0.1:0", Pprof: true})
-	// Longer than writePatience: refused before anything is measured, if at all.
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.listening(t)+"/debug/pprof/profile?seconds=30", nil)
+}
+
+// A profile may take longer than a client otherwise may.
+func TestProfileOutlastsPatience(t *testing.T) {
+	r := runWith(t, Config{Address: "127.0.0.1:0", Pprof: true}, func(s *Server) { s.clientPatience = 200 * time.Millisecond })
+	begin := time.Now()
+	code, body, _ := get(t, r.listening(t), "/debug/pprof/trace?seconds=1")
+	if code != 200 || len(body) == 0 {
+		t.Errorf("got %d and %d bytes", code, len(body))
+	}
+	if took := time.Since(begin); took < time.Second {
+		t.Errorf("the trace ended after %v", took)
+	}
+}
+
+// Patience with clients ends, whatever they do.
+func TestRudeClients(t *testing.T) {
+	for name, text := range map[string]string{
+		"says nothing":  "",
+		"half a header": "GET /healthz HTTP/1.1\r\nHos",
+		"half a body":   "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc",
+		"keeps alive":   "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := runWith(t, Config{Address: "127.0.0.1:0"}, func(s *Server) { s.clientPatience = 50 * time.Millisecond })
+			c := dial(t, r.listening(t))
+			send(t, c, text)
+			wantEOF(t, c)
+		})
+	}
+	t.Run("does not read", func(t *testing.T) {
+		r := runWith(t, Config{Address: "127.0.0.1:0"}, func(s *Server) { s.clientPatience = 50 * time.Millisecond })
+		c := dial(t, r.listening(t))
+		_ = c.SetWriteDeadline(time.Now().Add(patience))
+		batch := strings.Repeat("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 1000)
+		for { // until the answers fill every buffer and the server hangs up
+			if _, err := io.WriteString(c, batch); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal("the server waits for ever")
+			} else if err != nil {
+				return
+			}
+		}
+	})
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := http.DefaultTransport.RoundTrip(req); err == nil && res.StatusCode != 200 {
-		t.Errorf("a profile of 30 s: %s", res.Status)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func wantEOF(t *testing.T, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection was left open")
 	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
 func TestOtherPaths(t *testing.T) {
@@ -251,10 +304,19 @@ func TestStopWhileWaiting(t *testing.T) {
 	}
 }
 
-// broken cannot accept.
-type broken struct{ net.Listener }
+// broken can accept once, and then no more.
+type broken struct {
+	net.Listener
+	used bool
+}
 
-func (broken) Accept() (net.Conn, error) { return nil, errors.New("out of order") }
+func (b *broken) Accept() (net.Conn, error) {
+	if b.used {
+		return nil, errors.New("out of order")
+	}
+	b.used = true
+	return b.Listener.Accept()
+}
 
 func TestServeReportsABrokenListener(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -265,7 +327,8 @@ func TestServeReportsABrokenListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.serve(t.Context(), broken{l}); err == nil || !strings.Contains(err.Error(), "out of order") {
+	c := dial(t, l.Addr().String())
+	if err := s.serve(t.Context(), &broken{Listener: l}); err == nil || !strings.Contains(err.Error(), "out of order") {
 		t.Errorf("serve: %v", err)
 	}
 	if s.Addr() != "" {
@@ -274,6 +337,7 @@ func TestServeReportsABrokenListener(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the listener is open: %v", err)
 	}
+	wantEOF(t, c)
 }
 
 // Whatever clients do, Run ends.
@@ -306,11 +370,7 @@ func TestStopIsBounded(t *testing.T) {
 				<-goOn
 				return nil
 			}})
-			c, err := net.Dial("tcp", r.listening(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = c.Close() }()
+			c := dial(t, r.listening(t))
 			client(t, c, busy)
 			begin := time.Now()
 			r.stop()
@@ -328,6 +388,7 @@ func TestStopIsBounded(t *testing.T) {
 			if _, err := net.DialTimeout("tcp", c.RemoteAddr().String(), patience); err == nil {
 				t.Error("somebody still listens")
 			}
+			wantEOF(t, c)
 		})
 	}
 }
@@ -342,11 +403,7 @@ func send(t *testing.T, c net.Conn, s string) {
 // A header without end is cut off.
 func TestHeaderIsBounded(t *testing.T) {
 	r := run(t, Config{Address: "127.0.0.1:0"})
-	c, err := net.Dial("tcp", r.listening(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
+	c := dial(t, r.listening(t))
 	send(t, c, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", maxHeader+8<<10))
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	line, err := bufio.NewReader(c).ReadString('\n')
