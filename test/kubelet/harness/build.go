@@ -49,6 +49,12 @@ func Build(ctx context.Context, dir string) (Binaries, error) {
 	return b, build(ctx, ".", b.Kubelet, append(kubeletArgs(os.Getenv("HOLDFAST_KUBELET")), "-ldflags=-s -w", "./cmd/kubelet")...)
 }
 
+// BuildDriver builds the CSI driver alone into dir, for those who need no kubelet.
+func BuildDriver(ctx context.Context, dir string) (string, error) {
+	driver := filepath.Join(dir, "driver")
+	return driver, build(ctx, filepath.Join("..", ".."), driver, "./test/driver")
+}
+
 // kubeletArgs selects the module file and the build tag of a kubelet's version:
 // v1.34.4 is v1.34.4.mod and kubelet_v1_34.
 func kubeletArgs(version string) []string {
