@@ -16,7 +16,7 @@ type conns struct {
 	onCall func(Call)
 
 	mu        sync.Mutex
-	listeners map[*listener]struct{}
+	listeners map[*listener]bool // true: we close it, so its error is no news
 	raw       map[*trackedConn]struct{}
 	holds     int
 	lastID    uint64
@@ -27,34 +27,31 @@ type conns struct {
 func newConns(onCall func(Call)) *conns {
 	return &conns{
 		onCall:    onCall,
-		listeners: make(map[*listener]struct{}),
+		listeners: make(map[*listener]bool),
 		raw:       make(map[*trackedConn]struct{}),
 	}
 }
 
-// addListener reports false when the server has ended.
-func (c *conns) addListener(l *listener) bool {
+func (c *conns) addListener(l *listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ending {
-		return false
-	}
-	c.listeners[l] = struct{}{}
-	return true
+	c.listeners[l] = false
 }
 
-func (c *conns) dropListener(l *listener) {
-	_ = l.Close()
+// dropListener reports whether the end of l was asked for.
+func (c *conns) dropListener(l *listener) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	asked := c.listeners[l]
 	delete(c.listeners, l)
+	return asked || c.ending
 }
 
 func (c *conns) closeListeners() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range c.listeners {
-		l.asked.Store(true)
+		c.listeners[l] = true
 		_ = l.Close()
 	}
 }
@@ -172,7 +169,6 @@ func (c *conn) leftIfEnded() {
 	if !c.pending || !c.ended {
 		return
 	}
-	c.pending = false
 	c.conns.mu.Lock()
 	ours := c.conns.ending
 	c.conns.mu.Unlock()

@@ -143,22 +143,18 @@ type link struct {
 
 func newLink(raw net.Conn) (*link, error) {
 	l := &link{raw: raw, gone: make(chan struct{})}
-	// grpc's ways of finding another server are all off: the address is
-	// passed through, no proxy, no service config, no retries, no health
-	// checks; and so is its idle timeout, which would hang up after 30 min.
-	cc, err := grpc.NewClient("passthrough:///registrar",
+	// passthrough: nothing is resolved, and with a dialer of ours grpc uses no
+	// proxy. Its idle timeout would hang up after 30 min. The name becomes the
+	// authority, which is localhost for unix sockets.
+	cc, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(l.take),
-		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithDisableHealthCheck(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithAuthority("localhost"),
 	)
 	if err != nil {
 		_ = raw.Close()
@@ -168,7 +164,8 @@ func newLink(raw net.Conn) (*link, error) {
 	return l, nil
 }
 
-// take is grpc's dialer: it gives the connection out once.
+// take is grpc's dialer. It gives the connection out once: grpc may want a
+// second before the first is closed, after a GOAWAY for one.
 func (l *link) take(context.Context, string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -81,6 +84,7 @@ func TestAskAForeigner(t *testing.T) {
 	for name, f := range map[string]*foreign{
 		"no Registration service": nil,
 		"a device plugin":         {info: &registerapi.PluginInfo{Type: "DevicePlugin", Name: "d"}},
+		"a long answer":           {info: &registerapi.PluginInfo{Type: PluginType, Name: strings.Repeat("x", maxMessage)}},
 		"an error":                {err: status.Error(codes.Internal, "disk on fire")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +186,7 @@ func TestAskCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	path := acceptor(t, func(c net.Conn) {
 		t.Cleanup(func() { _ = c.Close() })
+		_, _ = io.ReadFull(c, make([]byte, 24)) // it asks
 		cancel()
 	})
 	p, err := Ask(ctx, dialer(path), true)
@@ -213,6 +218,41 @@ func TestAskDialsOnce(t *testing.T) {
 				t.Errorf("%d dials, want 1", n.Load())
 			}
 		})
+	}
+}
+
+// grpc wants another connection when it gives one up, which it may do before
+// it closes that one.
+func TestTakeOnce(t *testing.T) {
+	l := must(newLink(must(dialer(start(t, nil).path)(t.Context()))))
+	defer l.close()
+	if _, err := l.take(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := l.take(t.Context(), ""); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("taken twice: %v, %v", c, err)
+	}
+}
+
+// A peer's metadata is bounded, and the call looks like any over a unix socket.
+func TestWhatThePeerSees(t *testing.T) {
+	path := socketPath(t)
+	var authority []string
+	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		authority = metadata.ValueFromIncomingContext(ctx, ":authority")
+		_ = grpc.SetHeader(ctx, metadata.Pairs("x", strings.Repeat("x", maxHeaders)))
+		return h(ctx, req)
+	}))
+	registerapi.RegisterRegistrationServer(s, foreign{info: &registerapi.PluginInfo{Type: PluginType}})
+	l := listen(t, path)
+	go func() { _ = s.Serve(l) }()
+	_, err := Ask(t.Context(), dialer(path), false)
+	s.Stop()
+	if err == nil {
+		t.Error("long metadata was taken")
+	}
+	if !slices.Equal(authority, []string{"localhost"}) {
+		t.Errorf("authority %q", authority)
 	}
 }
 

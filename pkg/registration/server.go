@@ -90,13 +90,11 @@ func newServer(cfg Config, speech time.Duration) (*Server, error) {
 // l's business. Any other end is an error that names the listener.
 func (s *Server) Serve(l net.Listener) error {
 	tl := &listener{Listener: l, conns: s.conns}
-	if !s.conns.addListener(tl) {
-		_ = l.Close()
-		return nil
-	}
-	defer s.conns.dropListener(tl)
+	s.conns.addListener(tl)
 	err := s.grpc.Serve(tl)
-	if err == nil || tl.asked.Load() || errors.Is(err, grpc.ErrServerStopped) {
+	// grpc has closed l, whatever the reason, and tells one from another only
+	// when it was asked through grpc.
+	if s.conns.dropListener(tl) || err == nil {
 		return nil
 	}
 	return fmt.Errorf("serve registration at %s: %w", l.Addr(), err)
@@ -214,9 +212,7 @@ func lookOf(ctx context.Context) (string, bool) {
 // speaks HTTP/2 does not outlive Stop.
 type listener struct {
 	net.Listener
-	conns  *conns
-	asked  atomic.Bool // we close it: Accept's error is no news
-	closed atomic.Bool
+	conns *conns
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -230,14 +226,6 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	return tc, nil
-}
-
-// Close is called by grpc too; only the first one counts.
-func (l *listener) Close() error {
-	if l.closed.Swap(true) {
-		return nil
-	}
-	return l.Listener.Close()
 }
 
 // trackedConn knows whether a byte ever came, and is forgotten when closed.

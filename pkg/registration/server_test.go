@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -263,6 +265,45 @@ func TestCloseListener(t *testing.T) {
 	r.wantsNoMore(t)
 }
 
+// A connection that was accepted while Stop went over the others is closed.
+func TestAcceptAfterStop(t *testing.T) {
+	c := newConns(func(Call) {})
+	path := socketPath(t)
+	l := &listener{Listener: listen(t, path), conns: c}
+	raw := must(dialer(path)(t.Context()))
+	c.stop()
+	if got, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept = %v, %v, want net.ErrClosed", got, err)
+	}
+	wantEOF(t, 0, raw)
+}
+
+func TestConnectionsAreForgotten(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	k.getInfo(t)
+	raw := must(dialer(r.path)(t.Context()))
+	eventually(t, "two connections", func() bool { return r.Connections() == 2 })
+	_ = raw.Close()
+	k.hangUp(t)
+	eventually(t, "no connection", func() bool { return r.Connections() == 0 })
+}
+
+// What callers send is bounded.
+func TestOversizedCalls(t *testing.T) {
+	r := start(t, nil)
+	k := dialKubelet(t, r.path)
+	st := &registerapi.RegistrationStatus{Error: strings.Repeat("x", maxMessage+1)}
+	if _, err := k.NotifyRegistrationStatus(t.Context(), st); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a long message: %v", err)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", maxHeaders+1))
+	if _, err := k.GetInfo(ctx, &registerapi.InfoRequest{}); err == nil {
+		t.Error("long metadata was taken")
+	}
+	k.notify(t, false, strings.Repeat("x", 4<<10)) // as kubelet's words may be
+}
+
 func TestServeAfterStop(t *testing.T) {
 	for name, end := range map[string]func(*Server){
 		"Stop":  (*Server).Stop,
@@ -314,11 +355,11 @@ func TestStopWithSilentConnections(t *testing.T) {
 	if err := <-r.served; err != nil {
 		t.Errorf("Serve: %v", err)
 	}
-	if took := time.Since(begin); took > speechPatience/2 {
-		t.Errorf("Serve returned %v after Stop: it waited for a connection", took)
-	}
 	for i, c := range raws {
 		wantEOF(t, i, c)
+	}
+	if took := time.Since(begin); took > speechPatience/2 {
+		t.Errorf("the connections ended %v after Stop", took)
 	}
 	awaitClosed(t, "the peer saw the end", p.Gone())
 }
@@ -414,11 +455,22 @@ func TestDrainIsBounded(t *testing.T) {
 	k := dialKubelet(t, r.path)
 	go func() { _, _ = k.GetInfo(context.WithoutCancel(t.Context()), &registerapi.InfoRequest{}) }()
 	awaitClosed(t, "asked", asked)
+	late := must(dialer(r.path)(t.Context()))
+	if _, err := late.Write([]byte("PRI * HT")); err != nil { // speaks, but not to the end
+		t.Fatal(err)
+	}
+	eventually(t, "both are accepted", func() bool { return r.Connections() == 2 })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	done := make(chan struct{})
 	go func() { r.Drain(ctx); close(done) }()
 	awaitClosed(t, "Drain returned", done)
+	// And what is left ends.
+	begin := time.Now()
+	wantEOF(t, 0, late)
+	if took := time.Since(begin); took > speechPatience/2 {
+		t.Errorf("a connection ended %v after Drain", took)
+	}
 }
 
 func TestSilentConnectionIsDropped(t *testing.T) {
