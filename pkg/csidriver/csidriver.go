@@ -38,8 +38,6 @@ const (
 	maxAnswer = 256 << 10
 	// maxHeaders bounds the answer's metadata, in bytes.
 	maxHeaders = 16 << 10
-	// closePatience is how long a connection may take to be closed politely.
-	closePatience = 50 * time.Millisecond
 	// maxPath is the longest unix socket path in bytes: sun_path less its
 	// terminating NUL.
 	maxPath = 107
@@ -102,11 +100,8 @@ func (d *Driver) ask(ctx context.Context) (string, error) {
 		return "", d.trouble(Other, err, "ask the driver at %s: %v", d.cfg.Address, err)
 	}
 	defer func() {
-		// grpc would wait 5 s for a driver that does not read.
-		force := time.AfterFunc(closePatience, func() { _ = raw.Close() })
-		_ = cc.Close()
-		force.Stop()
-		_ = raw.Close()
+		_ = cc.Close()  // says goodbye, which cannot block: so little was written
+		_ = raw.Close() // if grpc never took it
 	}()
 	name, err := rpc.GetDriverName(ctx, cc)
 	if err != nil {
@@ -115,27 +110,30 @@ func (d *Driver) ask(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// channel is a grpc channel over raw and nothing else: it never dials.
+// channel is a grpc channel over raw and nothing else.
 func channel(raw net.Conn) (*grpc.ClientConn, error) {
-	var taken atomic.Bool
-	return grpc.NewClient("passthrough:///driver",
+	// passthrough: nothing is resolved, and with a dialer of ours grpc uses no
+	// proxy. The name becomes the authority, which is localhost for unix
+	// sockets; some servers refuse others.
+	return grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			if taken.Swap(true) {
-				return nil, net.ErrClosed
-			}
-			return raw, nil
-		}),
-		grpc.WithNoProxy(),
+		grpc.WithContextDialer(once(raw)),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithDisableHealthCheck(),
-		grpc.WithIdleTimeout(0),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		// What a CSI client says for a unix socket; some servers refuse others.
-		grpc.WithAuthority("localhost"),
 	)
+}
+
+// once is a dialer that gives raw out once: grpc may want a second connection
+// before the first is closed, after a GOAWAY for one.
+func once(raw net.Conn) func(context.Context, string) (net.Conn, error) {
+	var taken atomic.Bool
+	return func(context.Context, string) (net.Conn, error) {
+		if taken.Swap(true) {
+			return nil, net.ErrClosed
+		}
+		return raw, nil
+	}
 }

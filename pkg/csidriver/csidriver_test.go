@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -243,6 +245,59 @@ func TestErrorAnswer(t *testing.T) {
 	wantTrouble(t, d, err, Other, "FailedPrecondition", "backend not ready")
 	if status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("%v does not wrap the status", err)
+	}
+}
+
+// A socket that appears between the dial and the look at the file was absent.
+func TestSocketThatAppears(t *testing.T) {
+	path := socketPath(t)
+	d := driver(t, path, patience)
+	_, err := net.Dial("unix", path)
+	listen(t, path)
+	wantTrouble(t, d, d.dialTrouble(err), NoFile)
+}
+
+func TestLongAnswer(t *testing.T) {
+	path := socketPath(t)
+	serve(t, path, &identity{name: strings.Repeat("x", maxAnswer)})
+	d := driver(t, path, patience)
+	_, err := d.Name(t.Context())
+	wantTrouble(t, d, err, Other, "ResourceExhausted")
+}
+
+// What the driver sees is like any call over a unix socket.
+func TestWhatTheDriverSees(t *testing.T) {
+	path := socketPath(t)
+	var authority []string
+	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		authority = metadata.ValueFromIncomingContext(ctx, ":authority")
+		_ = grpc.SetHeader(ctx, metadata.Pairs("x", strings.Repeat("x", maxHeaders)))
+		return h(ctx, req)
+	}))
+	csi.RegisterIdentityServer(s, identity{name: "csi.example.com"})
+	l := listen(t, path)
+	go func() { _ = s.Serve(l) }()
+	name, err := driver(t, path, patience).Name(t.Context())
+	s.Stop()
+	if err == nil {
+		t.Errorf("Name = %q with metadata that is too long", name)
+	}
+	if !slices.Equal(authority, []string{"localhost"}) {
+		t.Errorf("authority %q", authority)
+	}
+}
+
+// grpc wants another connection when it gives one up, which it may do before
+// it closes that one.
+func TestOnce(t *testing.T) {
+	a, b := net.Pipe()
+	defer func() { _, _ = a.Close(), b.Close() }()
+	dial := once(a)
+	if c, err := dial(t.Context(), ""); c != a || err != nil {
+		t.Errorf("first: %v, %v", c, err)
+	}
+	if c, err := dial(t.Context(), ""); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("second: %v, %v", c, err)
 	}
 }
 
