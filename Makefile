@@ -24,7 +24,7 @@ HOLDFAST_START ?= $(shell date +%s)
 HOLDFAST_START := $(HOLDFAST_START)
 export HOLDFAST_START
 say = printf '[%4ds] %s\n' "$$(($$(date +%s) - $(HOLDFAST_START)))"
-progress := $(CURDIR)/hack/progress.sh
+progress := $(CURDIR)/.ci/progress.sh
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := $(CURDIR)/.cache/bin/golangci-lint-$(GOLANGCI_VERSION)
@@ -40,7 +40,7 @@ compile_kubelet = cd test/kubelet && $(progress) "building kubelet $(1)'s plugin
 # With -v, for what is skipped must be seen. Of a package's tests, only those that did not pass are shown; of
 # kubelet's scenarios, which take minutes, all that they say.
 gotest   := CGO_ENABLED=1 go test -race -v
-failures := awk -f $(CURDIR)/hack/terse.awk
+failures := awk -f $(CURDIR)/.ci/terse.awk
 live     := grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) |^ +--- PASS'
 
 STORM      ?= 30s
@@ -162,17 +162,17 @@ LINUX_BINARIES := $(foreach p,$(filter linux/%,$(PLATFORMS)),bin/linux-$(word 2,
 .PHONY: image
 image: $(LINUX_BINARIES) image-tools ## Make the image for five architectures: bin/image, an OCI layout
 	@$(say) "making the image …"
-	@digest=$$(IMAGE_PLATFORMS="$(filter linux/%,$(PLATFORMS))" hack/image.sh bin/image); \
+	@digest=$$(IMAGE_PLATFORMS="$(filter linux/%,$(PLATFORMS))" .ci/image.sh bin/image); \
 	$(say) "bin/image, tag $(VERSION), $$digest"; \
 	echo "push it with: skopeo copy --all oci:bin/image:$(VERSION) docker://REGISTRY/$(NAME):$(VERSION)"
 
 .PHONY: image-check
 image-check: image-tools ## Make the image in two directories; fail unless the digests are the same
-	@hack/image-check.sh
+	@.ci/image-check.sh
 
 .PHONY: image-tools
 image-tools:
-	@hack/image-tools.sh
+	@.ci/image-tools.sh
 
 .PHONY: clean
 clean: ## Remove bin/ and .cache/ (Go's own caches stay)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # image.sh OUTPUT: makes the multi-architecture image of bin/linux-*/ as an OCI layout in the directory OUTPUT.
-# The same binaries give the same digest: no time, host, directory or umask goes into it (hack/image-check.sh proves it).
+# The same binaries give the same digest: no time, host, directory or umask goes into it (.ci/image-check.sh proves it).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
