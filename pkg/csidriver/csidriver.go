@@ -94,6 +94,11 @@ func (d *Driver) ask(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", d.dialTrouble(err)
 	}
+	return d.askOver(ctx, raw)
+}
+
+// askOver asks over raw, and closes it.
+func (d *Driver) askOver(ctx context.Context, raw net.Conn) (string, error) {
 	cc, err := channel(raw)
 	if err != nil {
 		_ = raw.Close()

@@ -287,6 +287,25 @@ func TestWhatTheDriverSees(t *testing.T) {
 	}
 }
 
+// A connection that grpc never took is closed as well. Whether it takes one
+// for a call that is over before it begins is a matter of luck.
+func TestCloseUntaken(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		a, b := net.Pipe()
+		go func() {
+			if name, err := driver(t, "csi.sock", patience).askOver(ctx, a); err == nil {
+				t.Errorf("Name = %q", name)
+			}
+		}()
+		_ = b.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // grpc wants another connection when it gives one up, which it may do before
 // it closes that one.
 func TestOnce(t *testing.T) {

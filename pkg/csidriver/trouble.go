@@ -77,7 +77,7 @@ func (d *Driver) dialTrouble(err error) *Trouble {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(statErr, fs.ErrNotExist):
 		return d.trouble(NoFile, err, "no socket at %s yet (no such file): is the driver container running, and does it use the same volume?", a)
-	case isDenied(err) || errors.Is(statErr, fs.ErrPermission):
+	case isDenied(err):
 		return d.trouble(Denied, err, "connect to %s: permission denied: run this container as the user that owns the socket (root, usually), and if SELinux is enforcing, with a label that may use it (securityContext.privileged or seLinuxOptions)", a)
 	case statErr == nil && !looksLikeSocket(fi):
 		return d.trouble(NotASocket, err, "%s is %s, not a socket: does --csi-address name the driver's socket?", a, kindOf(fi.Mode()))

@@ -217,9 +217,8 @@ func (l *link) close() {
 		force := time.AfterFunc(closePatience, func() { _ = l.raw.Close() })
 		_ = l.cc.Close()
 		force.Stop()
-		_ = l.raw.Close()
+		_ = l.raw.Close() // if grpc never took it
 	})
-	l.goneOnce.Do(func() { close(l.gone) })
 }
 
 // linkConn tells its link when it ends.

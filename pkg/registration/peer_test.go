@@ -221,6 +221,14 @@ func TestAskDialsOnce(t *testing.T) {
 	}
 }
 
+// A connection that grpc never took is closed as well.
+func TestCloseUntaken(t *testing.T) {
+	a, b := net.Pipe()
+	l := must(newLink(a))
+	l.close()
+	wantEOF(t, 0, b)
+}
+
 // grpc wants another connection when it gives one up, which it may do before
 // it closes that one.
 func TestTakeOnce(t *testing.T) {
