@@ -94,20 +94,12 @@ func (d *Driver) ask(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", d.dialTrouble(err)
 	}
-	return d.askOver(ctx, raw)
-}
-
-// askOver asks over raw, and closes it.
-func (d *Driver) askOver(ctx context.Context, raw net.Conn) (string, error) {
 	cc, err := channel(raw)
 	if err != nil {
 		_ = raw.Close()
 		return "", d.trouble(Other, err, "ask the driver at %s: %v", d.cfg.Address, err)
 	}
-	defer func() {
-		_ = cc.Close()  // says goodbye, which cannot block: so little was written
-		_ = raw.Close() // if grpc never took it
-	}()
+	defer hangUp(cc, raw)
 	name, err := rpc.GetDriverName(ctx, cc)
 	if err != nil {
 		return "", d.callTrouble(err)
@@ -129,6 +121,12 @@ func channel(raw net.Conn) (*grpc.ClientConn, error) {
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)
+}
+
+// hangUp closes the channel and its connection.
+func hangUp(cc *grpc.ClientConn, raw net.Conn) {
+	_ = cc.Close()  // says goodbye, which cannot block: so little was written
+	_ = raw.Close() // if grpc never took it
 }
 
 // once is a dialer that gives raw out once: grpc may want a second connection
