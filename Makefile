@@ -24,10 +24,10 @@ HOLDFAST_START ?= $(shell date +%s)
 HOLDFAST_START := $(HOLDFAST_START)
 export HOLDFAST_START
 say = printf '[%4ds] %s\n' "$$(($$(date +%s) - $(HOLDFAST_START)))"
-progress := $(CURDIR)/.ci/progress.sh
+progress := "$(CURDIR)/.ci/progress.sh"
 
 GOLANGCI_VERSION := v2.15.0
-GOLANGCI := $(CURDIR)/.cache/bin/golangci-lint-$(GOLANGCI_VERSION)
+GOLANGCI := .cache/bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # Kubelet's code for the tests: the version in test/kubelet/go.mod, and those of which there is a VERSION.mod.
 KUBELET  := v1.36.3
@@ -40,7 +40,7 @@ compile_kubelet = cd test/kubelet && $(progress) "building kubelet $(1)'s plugin
 # With -v, for what is skipped must be seen. Of a package's tests, only those that did not pass are shown; of
 # kubelet's scenarios, which take minutes, all that they say.
 gotest   := CGO_ENABLED=1 go test -race -v
-failures := awk -f $(CURDIR)/.ci/terse.awk
+failures := awk -f .ci/terse.awk
 live     := grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) |^ +--- PASS'
 
 STORM      ?= 30s
@@ -66,7 +66,7 @@ bin/$(NAME):
 demo: build ## See kubelet lose a driver, and keep it with Holdfast (no cluster needed)
 	@$(call compile_kubelet,$(KUBELET))
 	@$(progress) "building a CSI driver and an incumbent-like peer" go build -v -o /dev/null ./test/...
-	@cd test/kubelet && HOLDFAST_BIN=$(CURDIR)/bin/$(NAME) go run ./cmd/demo
+	@cd test/kubelet && HOLDFAST_BIN=../../bin/$(NAME) go run ./cmd/demo
 
 ##@ Test
 
@@ -94,12 +94,12 @@ lint: $(GOLANGCI) ## golangci-lint, for linux and for windows, and for the tests
 	@CGO_ENABLED=0 GOOS=windows $(GOLANGCI) run --allow-parallel-runners --disable unused --tests=false ./...
 	@$(call compile_kubelet,$(KUBELET))
 	@$(say) "golangci-lint in test/kubelet …"
-	@cd test/kubelet && $(GOLANGCI) run --allow-parallel-runners ./...
+	@cd test/kubelet && ../../$(GOLANGCI) run --allow-parallel-runners ./...
 
 # Outside of go.mod, so that the linter's dependencies are none of ours.
 $(GOLANGCI):
 	@mkdir -p $(@D)
-	@GOOS= GOARCH= GOBIN=$(@D) $(progress) "building golangci-lint $(GOLANGCI_VERSION) (about a minute, once)" \
+	@GOOS= GOARCH= GOBIN="$(CURDIR)/$(@D)" $(progress) "building golangci-lint $(GOLANGCI_VERSION) (about a minute, once)" \
 		go install -v github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(@D)/golangci-lint $@
 
@@ -146,7 +146,7 @@ soak-%: FORCE
 .PHONY: bench
 bench: build ## Measure; with PEER=/path/to/another/registrar the same for it, side by side
 	@cd test/kubelet && $(progress) "building the benchmark" go build -v -o /dev/null ./cmd/bench
-	@cd test/kubelet && HOLDFAST_BIN=$(CURDIR)/bin/$(NAME) PEER=$(if $(PEER),$(abspath $(PEER))) go run ./cmd/bench $(BENCHFLAGS)
+	@cd test/kubelet && HOLDFAST_BIN=../../bin/$(NAME) PEER=$(if $(PEER),$(abspath $(PEER))) go run ./cmd/bench $(BENCHFLAGS)
 
 # The architecture level is written out, so that the builder's environment does not change what is built.
 bin/%/$(NAME): FORCE

@@ -48,7 +48,7 @@ for arch in amd64 arm64 arm ppc64le s390x; do
 	flags=(--override-os linux --override-arch "$arch")
 	if [ "$arch" = arm ]; then flags+=(--override-variant v7); fi
 	image=oci:$one/bin/image:$VERSION
-	config=$(skopeo "${flags[@]}" inspect --config "$image")
+	config=$(skopeo "${flags[@]}" inspect --config --raw "$image")
 	for want in "\"architecture\":\"$arch\"" "\"Entrypoint\":[\"/$name\"]" '"User":"0"' '"created":"1970-01-01T00:00:00Z"'; do
 		grep -qF "$want" <<<"$config" || die "$arch: the image's configuration lacks $want: $config"
 	done
