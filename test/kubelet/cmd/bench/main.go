@@ -41,6 +41,7 @@ type config struct {
 	json           bool
 	heals, rounds  int
 	hammered, icy  int
+	instances      int
 	rest           time.Duration
 	only           string
 	ours, peer     string
@@ -57,6 +58,7 @@ func main() {
 	flag.IntVar(&c.hammered, "hammered", 20, "the same while a dialler hammers")
 	flag.IntVar(&c.icy, "frozen", 10, "exits beside a frozen instance; half of them of the acceptor")
 	flag.DurationVar(&c.rest, "rest", time.Minute, "how long the registrars are watched at rest")
+	flag.IntVar(&c.instances, "instances", 5, "how many of each are at rest at the same time")
 	flag.StringVar(&c.only, "only", "", "measure only these, comma-separated: binary, heal, overlap, hammer, frozen, http, rest")
 	flag.Parse()
 	c.ours, c.peer, c.loadBefore = os.Getenv("HOLDFAST_BIN"), os.Getenv("PEER"), load()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -101,7 +102,7 @@ func (r *report) times(s subject, name string, all []time.Duration, none string,
 }
 
 // quantile is the smallest of all that is not smaller than a fraction q of them.
-func quantile(all []time.Duration, q float64) time.Duration {
+func quantile[T cmp.Ordered](all []T, q float64) T {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }

@@ -25,6 +25,7 @@ import (
 
 const (
 	megabyte   = 1e6
+	kib        = 1024 / megabyte // the kernel's kB, in MB
 	goroutines = "goroutines with HTTP, by pprof"
 )
 
@@ -47,48 +48,73 @@ func (b *bench) binary(tb testing.TB, subjects []subject) {
 }
 
 // atRest watches registered instances that have nothing to do, all at the same
-// time: each alone on its node, and of Holdfast one that stands by as well. Peak
-// RSS, RssAnon, threads and descriptors are those at the end; CPU is user and
-// system time during the rest.
+// time, each subject several times, and gives the median of each figure: each
+// alone on its node, and of Holdfast such that stand by as well. Peak RSS,
+// RssAnon, threads and descriptors are those at the end; CPU is user and system
+// time during the rest.
 func (b *bench) atRest(tb testing.TB, subjects []subject) {
-	type sample struct {
-		subject
-		name   string
-		proc   *harness.Proc
-		before time.Duration
-	}
-	var samples []*sample
+	var groups []*group
 	for _, s := range subjects {
-		p := b.newPlace(tb, s)
-		proc := p.accepted()
-		p.registered(tb)
-		samples = append(samples, &sample{subject: s, proc: proc})
+		alone, standing := &group{subject: s}, &group{subject: s, name: ", standing by"}
+		groups = append(groups, alone)
 		if s.kind == harness.Ours {
+			groups = append(groups, standing)
+		}
+		for range b.instances {
 			p := b.newPlace(tb, s)
-			standby := p.accepted()
-			p.accepted()
+			alone.procs = append(alone.procs, p.accepted())
 			p.registered(tb)
-			samples = append(samples, &sample{subject: s, name: ", standing by", proc: standby})
+			if s.kind == harness.Ours {
+				p := b.newPlace(tb, s)
+				standing.procs = append(standing.procs, p.accepted())
+				p.accepted()
+				p.registered(tb)
+			}
 		}
 	}
 	<-time.After(2 * time.Second) // what they start with is over
-	for _, x := range samples {
-		x.before = cpu(tb, x.proc.PID())
+	used := make([][]time.Duration, len(groups))
+	for i, g := range groups {
+		used[i] = g.cpu(tb)
 	}
-	b.say("at rest for %v", b.rest)
+	b.say("%d of each at rest for %v", b.instances, b.rest)
 	<-time.After(b.rest)
-	for _, x := range samples {
-		used := cpu(tb, x.proc.PID()) - x.before
-		b.add(x.subject, fmt.Sprintf("CPU in %v at rest%s", b.rest, x.name), "ms", value(float64(used)/float64(time.Millisecond)))
+	for i, g := range groups {
+		for j, now := range g.cpu(tb) {
+			used[i][j] = now - used[i][j]
+		}
+		b.add(g.subject, fmt.Sprintf("CPU in %.0f s at rest%s", b.rest.Seconds(), g.name), "ms",
+			value(float64(quantile(used[i], 0.5))/float64(time.Millisecond)))
 	}
-	for _, x := range samples {
-		st := status(tb, x.proc.PID())
-		b.add(x.subject, "peak RSS (VmHWM) at rest"+x.name, "MB", value(st["VmHWM"]*1024/megabyte))
-		b.add(x.subject, "RSS at rest"+x.name, "MB", value(st["VmRSS"]*1024/megabyte))
-		b.add(x.subject, "RssAnon at rest"+x.name, "MB", value(st["RssAnon"]*1024/megabyte))
-		b.add(x.subject, "threads at rest"+x.name, "", value(st["Threads"]))
-		b.add(x.subject, "descriptors at rest"+x.name, "", value(float64(descriptors(tb, x.proc.PID()))))
+	for _, g := range groups {
+		b.add(g.subject, "peak RSS (VmHWM) at rest"+g.name, "MB", g.median(func(pid int) float64 { return status(tb, pid)["VmHWM"] * kib }))
+		b.add(g.subject, "RssAnon at rest"+g.name, "MB", g.median(func(pid int) float64 { return status(tb, pid)["RssAnon"] * kib }))
+		b.add(g.subject, "threads at rest"+g.name, "", g.median(func(pid int) float64 { return status(tb, pid)["Threads"] }))
+		b.add(g.subject, "descriptors at rest"+g.name, "", g.median(func(pid int) float64 { return descriptors(tb, pid) }))
 	}
+}
+
+// group are instances that do the same.
+type group struct {
+	subject
+	name  string
+	procs []*harness.Proc
+}
+
+func (g *group) cpu(tb testing.TB) []time.Duration {
+	used := make([]time.Duration, len(g.procs))
+	for i, p := range g.procs {
+		used[i] = cpu(tb, p.PID())
+	}
+	return used
+}
+
+func (g *group) median(of func(pid int) float64) reading {
+	all := make([]float64, len(g.procs))
+	for i, p := range g.procs {
+		all[i] = of(p.PID())
+	}
+	return value(quantile(all, 0.5))
 }
 
 // http measures an instance with HTTP: what a health check makes of its memory,
@@ -114,8 +140,8 @@ func (b *bench) http(tb testing.TB, subjects []subject) {
 			return err == nil && body == "ok"
 		})
 		st := status(tb, proc.PID())
-		b.add(s, "peak RSS with HTTP, after a health check", "MB", value(st["VmHWM"]*1024/megabyte))
-		b.add(s, "RssAnon with HTTP, after a health check", "MB", value(st["RssAnon"]*1024/megabyte))
+		b.add(s, "peak RSS with HTTP, after a health check", "MB", value(st["VmHWM"]*kib))
+		b.add(s, "RssAnon with HTTP, after a health check", "MB", value(st["RssAnon"]*kib))
 		body, err := get(client, "http://"+address+"/debug/pprof/goroutine?debug=1")
 		var total int
 		if err == nil {
@@ -205,10 +231,10 @@ func status(tb testing.TB, pid int) map[string]float64 {
 	return found
 }
 
-func descriptors(tb testing.TB, pid int) int {
+func descriptors(tb testing.TB, pid int) float64 {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return len(entries)
+	return float64(len(entries))
 }
