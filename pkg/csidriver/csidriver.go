@@ -32,8 +32,6 @@ import (
 )
 
 const (
-	// bufferSize of the connection, each way, in bytes.
-	bufferSize = 4 << 10
 	// maxAnswer bounds GetPluginInfo's answer, its manifest included, in bytes.
 	maxAnswer = 256 << 10
 	// maxHeaders bounds the answer's metadata, in bytes.
@@ -116,8 +114,6 @@ func channel(raw net.Conn) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(once(raw)),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithReadBufferSize(bufferSize),
-		grpc.WithWriteBufferSize(bufferSize),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)

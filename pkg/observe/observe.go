@@ -167,7 +167,9 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	if hs.Shutdown(polite) != nil {
 		_ = hs.Close()
 	}
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 

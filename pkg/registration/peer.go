@@ -151,8 +151,6 @@ func newLink(raw net.Conn) (*link, error) {
 		grpc.WithContextDialer(l.take),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
-		grpc.WithReadBufferSize(bufferSize),
-		grpc.WithWriteBufferSize(bufferSize),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	)

@@ -24,9 +24,6 @@ const (
 	// drainPatience is how long Drain leaves alone a connection that has not
 	// said a byte: a caller that connected just now gets to speak.
 	drainPatience = 50 * time.Millisecond
-	// bufferSize of a connection, each way, in bytes. A GetInfo with its
-	// answer is a few hundred.
-	bufferSize = 4 << 10
 	// maxMessage bounds what a caller may make us hold, in bytes. Kubelet's
 	// longest message is an error text.
 	maxMessage = 256 << 10
@@ -76,8 +73,6 @@ func newServer(cfg Config, speech time.Duration) (*Server, error) {
 	s := grpc.NewServer(
 		grpc.StatsHandler(c),
 		grpc.ConnectionTimeout(speech),
-		grpc.ReadBufferSize(bufferSize),
-		grpc.WriteBufferSize(bufferSize),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 	)
