@@ -13,8 +13,8 @@ import (
 // Run runs f outside of go test: for programs that show or measure what the
 // tests prove. f gets a testing.TB with the methods that this package needs. Run
 // returns when f and its cleanups did, or, when ctx ends, after the cleanups
-// alone; then the process should end as well. The error is all that went wrong,
-// and names a file with the trace, if there was something to log.
+// alone; then the process should end as well. The error is ctx's, or all that
+// went wrong; then it names a file with the trace.
 func Run(ctx context.Context, f func(testing.TB)) error {
 	p := &program{}
 	done := make(chan struct{})
@@ -25,7 +25,9 @@ func Run(ctx context.Context, f func(testing.TB)) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		p.fail(ctx.Err())
+		p.interrupt()
+		p.clean()
+		return ctx.Err()
 	}
 	p.clean()
 	return errors.Join(p.failures()...)
@@ -35,15 +37,24 @@ func Run(ctx context.Context, f func(testing.TB)) error {
 type program struct {
 	testing.TB // nil; it has the unexported method, and panics for what is missing below
 
-	mu       sync.Mutex
-	failed   []error
-	cleanups []func()
+	mu          sync.Mutex
+	failed      []error
+	cleanups    []func()
+	interrupted bool // what goes wrong from here on is no news
 }
 
 func (p *program) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failed = append(p.failed, err)
+	if !p.interrupted {
+		p.failed = append(p.failed, err)
+	}
+}
+
+func (p *program) interrupt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.interrupted = true
 }
 
 func (p *program) failures() []error {

@@ -118,11 +118,12 @@ func run(ctx context.Context, c config) error {
 		if c.only != "" && !strings.Contains(","+c.only+",", ","+m.name+",") {
 			continue
 		}
-		if err := harness.Run(ctx, func(tb testing.TB) { m.do(tb, subjects) }); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", m.name, err))
-		}
+		err := harness.Run(ctx, func(tb testing.TB) { m.do(tb, subjects) })
 		if ctx.Err() != nil {
-			break
+			return ctx.Err()
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", m.name, err))
 		}
 	}
 	if c.json {
