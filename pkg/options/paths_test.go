@@ -51,6 +51,7 @@ func TestCSIAddress(t *testing.T) {
 		{onWindows, `\\?\C:\csi\csi.sock`, `\\?\C:\csi\csi.sock`, ""},
 		{onWindows, `\\\\?\\C:\\csi\\csi.sock`, `\\?\C:\csi\csi.sock`, ""},
 		{onWindows, `C:csi.sock`, `C:csi.sock`, "not an absolute path"},
+		{platform{windows: true, cwd: `C:\work`}, `csi\csi.sock`, `C:\work\csi\csi.sock`, "not an absolute path"},
 		{onWindows, `csi\csi.sock`, `C:\csi\csi.sock`, "not an absolute path"},
 	} {
 		var c checked
