@@ -5,6 +5,7 @@ package csidriver
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"syscall"
 )
 
@@ -24,3 +25,15 @@ func isWrongType(err error) bool { return errors.Is(err, syscall.EPROTOTYPE) }
 // looksLikeSocket tells a socket from what else connect(2) refuses in the same
 // words, a regular file for one.
 func looksLikeSocket(fi fs.FileInfo) bool { return fi.Mode()&fs.ModeSocket != 0 }
+
+// dirGone: a directory that was removed has no link left, and stays that way for
+// whoever has it mounted. (Overlayfs may keep the number above 0; then the driver is
+// merely waited for.)
+func dirGone(dir string) bool {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return false // it may yet be made
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink == 0
+}

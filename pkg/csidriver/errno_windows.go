@@ -21,3 +21,6 @@ func isWrongType(err error) bool { return errors.Is(err, windows.WSAEPROTOTYPE) 
 // socket, as irregular or as a plain file, depending on its release; only a
 // directory is certain to be none.
 func looksLikeSocket(fi fs.FileInfo) bool { return !fi.IsDir() }
+
+// dirGone: a directory that is mounted cannot be removed here.
+func dirGone(string) bool { return false }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,6 +26,7 @@ const (
 	HungUp                      // accepted, then closed without an answer
 	Unimplemented               // answers, but is no CSI driver
 	BadName                     // answers with a name that no CSI driver may have
+	DirGone                     // the directory was removed under its mount: nothing can appear in it again
 )
 
 // String returns the reason in a word or two, for logs and metrics.
@@ -48,6 +50,8 @@ func (r Reason) String() string {
 		return "unimplemented"
 	case BadName:
 		return "bad name"
+	case DirGone:
+		return "directory gone"
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
@@ -75,6 +79,8 @@ func (d *Driver) dialTrouble(err error) *Trouble {
 	a := d.cfg.Address
 	fi, statErr := os.Stat(a)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && dirGone(filepath.Dir(a)):
+		return d.trouble(DirGone, err, "the directory %s was removed on the host, and this container still has the removed one mounted: the driver's socket cannot appear in it; only a restart of this container mounts it afresh", filepath.Dir(a))
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(statErr, fs.ErrNotExist):
 		return d.trouble(NoFile, err, "no socket at %s yet (no such file): is the driver container running, and does it use the same volume?", a)
 	case isDenied(err):

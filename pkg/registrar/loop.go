@@ -1,6 +1,7 @@
 package registrar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ const (
 	// leaveWithin bounds the whole of leaving (I8). Its parts add up to less.
 	leaveWithin = 900 * time.Millisecond
 )
+
+var errNoAnswerYet = errors.New("the first call is still under way")
 
 // loop owns the state. Everything it does is quick; what may take time is the
 // worker's.
@@ -67,7 +70,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.take(own.Event{News: own.AnnounceDue})
 		case <-driverWait.C:
 			if l.state.Phase == own.Waiting {
-				return fmt.Errorf("the driver at %s did not answer within --driver-wait=%s: %s", l.r.cfg.CSIAddress, l.r.cfg.DriverWait, l.w.waiting.last())
+				return fmt.Errorf("the driver at %s did not answer within --driver-wait=%s: %w", l.r.cfg.CSIAddress, l.r.cfg.DriverWait, cmp.Or(l.w.waiting.last(), errNoAnswerYet))
 			}
 		case <-leave.C:
 			klog.InfoS("Leaving took too long, exiting with the registration socket as it is", "limit", leaveWithin)

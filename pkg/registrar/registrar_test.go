@@ -3,6 +3,7 @@ package registrar
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -420,5 +421,31 @@ func TestWatchHints(t *testing.T) {
 	<-ended
 	if concerns(filepath.Join(dir, "other"), dir, []string{"x-reg.sock"}) {
 		t.Error("another driver's names are no news")
+	}
+}
+
+// A hostPath that was removed and made anew on the host stays the removed one for
+// the container: nothing can appear in it, so waiting would be for ever.
+func TestALostDriverDirectoryEndsTheRun(t *testing.T) {
+	n := newNode(t)
+	below := filepath.Join(n.dir, "d")
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	if err := os.Remove(below); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	gone := fmt.Sprintf("/proc/self/fd/%d/csi.sock", held.Fd()) // as a mount would
+	_, result := n.run(func(c *Config) { c.CSIAddress = gone })
+	if err := <-result; err == nil || !strings.Contains(err.Error(), "restart") {
+		t.Errorf("got %v", err)
 	}
 }

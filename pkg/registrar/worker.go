@@ -147,10 +147,11 @@ func (w *worker) askDriver(ctx context.Context) outcome {
 		err = fmt.Errorf("the driver at %s calls itself %q now, and was registered as %q: restart this container to register the new name", w.r.cfg.CSIAddress, name, w.name)
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			if w.waiting.news(reasonOf(err), err) {
-				klog.InfoS("Waiting for the CSI driver", "address", w.r.cfg.CSIAddress, "because", err.Error())
-			}
+		if reasonOf(err) == csidriver.DirGone.String() {
+			return outcome{fatal: err}
+		}
+		if ctx.Err() == nil && w.waiting.news(reasonOf(err), err) {
+			klog.InfoS("Waiting for the CSI driver", "address", w.r.cfg.CSIAddress, "because", err.Error())
 		}
 		return news(own.DriverDown)
 	}
@@ -233,7 +234,7 @@ func (w *worker) claim(a own.Action) own.News {
 			klog.ErrorS(err, "No node-local lock, so the registration socket stays", "lock", w.place.LeasePath())
 			return own.NotGranted
 		}
-		if !time.Now().Add(claimEvery).Before(until) {
+		if w.life.Err() != nil || !time.Now().Add(claimEvery).Before(until) {
 			return own.NotGranted
 		}
 		pause(w.life, claimEvery)
