@@ -147,6 +147,7 @@ soak-%: FORCE
 .PHONY: bench
 bench: build ## Measure; with PEER=/path/to/another/registrar the same for it, side by side
 	@$(progress) "building a CSI driver and an incumbent-like peer" go build -v -o /dev/null ./test/...
+	@cd test/kubelet && $(progress) "building the benchmark" go build -v -o /dev/null ./cmd/bench
 	@cd test/kubelet && HOLDFAST_BIN=../../bin/$(NAME) PEER=$(abspath $(PEER)) go run ./cmd/bench $(BENCHFLAGS)
 
 # The architecture level is written out, so that the builder's environment does not change what is built.
