@@ -30,13 +30,14 @@ func seedFromEnv(t *testing.T) uint64 {
 	return seed
 }
 
-// TestStorm throws everything at the node for HOLDFAST_STORM (default 30 s), in
+// TestStorm throws everything at a node for HOLDFAST_STORM (default 30 s), in
 // rounds of some seconds: starts, SIGTERM, SIGKILL, SIGSTOP, removals, incumbents,
 // driver restarts and kubelet restarts. After each round one registrar of ours
 // lives: it must be registered. Then it leaves: nothing may be left.
 //
-// A round's script depends on its seed alone, and is in the trace. To have a
-// round again, give its seed as HOLDFAST_SEED: the first round uses it as it is.
+// Three nodes are in the storm at a time, each with its own seeds. A round's
+// script depends on its seed alone, and is in the trace. To have a round again,
+// give its seed as HOLDFAST_SEED: then there is one node, and it begins with it.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	length := 30 * time.Second
@@ -46,9 +47,22 @@ func TestStorm(t *testing.T) {
 			t.Fatalf("HOLDFAST_STORM: %v", err)
 		}
 	}
-	seed := seedFromEnv(t)
+	nodes := 3
+	if os.Getenv("HOLDFAST_SEED") != "" {
+		nodes = 1
+	}
+	end := time.Now().Add(length)
+	for i := range nodes {
+		t.Run(fmt.Sprint("node ", i+1), func(t *testing.T) {
+			t.Parallel()
+			stormUntil(t, end, seedFromEnv(t))
+		})
+	}
+}
+
+func stormUntil(t *testing.T, end time.Time, seed uint64) {
 	rounds, actions := 0, 0
-	for end := time.Now().Add(length); rounds == 0 || time.Now().Before(end); rounds++ {
+	for ; rounds == 0 || time.Now().Before(end); rounds++ {
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			actions += newStorm(t, seed).round()
 		})

@@ -35,14 +35,15 @@ func main() {
 	driver := flag.String("csi-address", "/run/csi/socket", "path of the CSI driver's socket")
 	endpoint := flag.String("kubelet-registration-path", "", "path of the CSI driver's socket as kubelet sees it")
 	registry := flag.String("plugin-registration-path", "/registration", "directory of the registration socket")
+	delay := flag.Duration("bind-delay", 0, "time between remove and bind, as on a busy node")
 	flag.Parse()
-	if err := run(strings.TrimPrefix(*driver, "unix://"), *endpoint, *registry); err != nil {
+	if err := run(strings.TrimPrefix(*driver, "unix://"), *endpoint, *registry, *delay); err != nil {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(1)
 	}
 }
 
-func run(driver, endpoint, registry string) error {
+func run(driver, endpoint, registry string, delay time.Duration) error {
 	name, err := driverName(driver)
 	if err != nil {
 		return fmt.Errorf("ask the driver at %s for its name: %w", driver, err)
@@ -51,9 +52,14 @@ func run(driver, endpoint, registry string) error {
 	if err := removeByName(path); err != nil {
 		return err
 	}
+	removed := time.Now()
+	if delay > 0 {
+		<-time.After(delay)
+	}
+	gap := time.Since(removed)
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (%s after the remove)", err, gap)
 	}
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)

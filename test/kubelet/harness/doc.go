@@ -5,7 +5,7 @@
 // (../cmd/kubelet) watching it. A Plugin is one CSI driver on it: its socket,
 // its registration path, and any number of registrars, ours and incumbents. A
 // Proc is one running process. Everything that can be seen from outside goes
-// into one Trace, printed when the test fails: what each process said, when it
+// into one Trace, printed when the test fails (or HOLDFAST_TRACE is set): what each process said, when it
 // ended, each file event in the registration directory, each change of the
 // CSINode and each call of kubelet's CSI handler.
 //

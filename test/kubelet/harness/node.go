@@ -96,7 +96,7 @@ func (n *Node) cleanup() {
 	for _, c := range n.complaints {
 		n.tb.Error(c)
 	}
-	if n.tb.Failed() {
+	if n.tb.Failed() || os.Getenv("HOLDFAST_TRACE") != "" {
 		n.tb.Log(n.Trace.String(printRecords))
 	}
 	if err := os.RemoveAll(n.Root); err != nil {

@@ -130,11 +130,22 @@ func (p *Proc) Running() bool {
 	}
 }
 
+// Lines is what the process said so far.
+func (p *Proc) Lines() []string {
+	var lines []string
+	for _, r := range p.node.Trace.Since(p.Started, p.Name) {
+		if line, ok := strings.CutPrefix(r.Text, "| "); ok {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // Said counts the lines with this text in what the process said so far.
 func (p *Proc) Said(text string) int {
 	count := 0
-	for _, r := range p.node.Trace.Since(p.Started, p.Name) {
-		if strings.HasPrefix(r.Text, "| ") && strings.Contains(r.Text, text) {
+	for _, line := range p.Lines() {
+		if strings.Contains(line, text) {
 			count++
 		}
 	}
