@@ -1,11 +1,14 @@
-// Command driver is a CSI driver that mounts nothing: the identity service and
-// the two calls of the node service that registration needs. Flags make it
-// late, slow, forgetful or rude, so that tests and demonstrations can show what
-// a registrar does then.
+// Command driver is a CSI driver for tests and demonstrations: the identity
+// service, and a node service with ephemeral inline volumes, which it mounts
+// (Linux only). Flags make it late, slow, forgetful or rude, so that one can see
+// what a registrar does then.
 //
 // It prints "serving PATH" once its socket accepts, and a line for each call.
 // At SIGTERM or SIGINT it stops gracefully, as drivers do: it waits for the
 // connections which it has, without a limit of its own.
+//
+// An inline volume with the attribute crash: "true" ends it at once, as a crash
+// does. With --hold=DIR it is no driver but a pod that uses a volume, see hold.
 //
 // Goroutines: grpc's, and the one that waits for the signal; all end before the
 // process does.
@@ -33,11 +36,13 @@ import (
 
 type config struct {
 	endpoint, name, nodeID, version string
-	startDelay                      time.Duration
+	startDelay, bindDelay           time.Duration
+	stopDelay                       time.Duration
 	identityDelay, nodeInfoDelay    time.Duration
 	nodeInfoFailures                int64
 	nodeInfoUntil                   string
 	graceful, removeFirst, unlink   bool
+	mount, data                     string
 }
 
 func main() {
@@ -47,6 +52,8 @@ func main() {
 	flag.StringVar(&c.nodeID, "node-id", "node", "node ID that NodeGetInfo gives")
 	flag.StringVar(&c.version, "vendor-version", "0.0.0", "version that GetPluginInfo gives")
 	flag.DurationVar(&c.startDelay, "start-delay", 0, "wait this long before the socket is bound")
+	flag.DurationVar(&c.bindDelay, "bind-delay", 0, "wait this long between the removal of the endpoint and its binding")
+	flag.DurationVar(&c.stopDelay, "stop-delay", 0, "go on serving for this long after SIGTERM")
 	flag.DurationVar(&c.identityDelay, "identity-delay", 0, "answer GetPluginInfo, GetPluginCapabilities and Probe only after this long")
 	flag.DurationVar(&c.nodeInfoDelay, "node-info-delay", 0, "answer NodeGetInfo only after this long")
 	flag.Int64Var(&c.nodeInfoFailures, "node-info-failures", 0, "fail the first N NodeGetInfo")
@@ -54,12 +61,19 @@ func main() {
 	flag.BoolVar(&c.graceful, "graceful", true, "wait for calls and connections at the end")
 	flag.BoolVar(&c.removeFirst, "remove-first", true, "remove what is at the endpoint before binding")
 	flag.BoolVar(&c.unlink, "unlink", true, "remove the endpoint by name at the end")
+	flag.StringVar(&c.mount, "mount", "tmpfs", "what a volume is: tmpfs, or bind, a directory below --data")
+	flag.StringVar(&c.data, "data", "", "directory for --mount=bind")
+	held := flag.String("hold", "", "be a pod instead: see that the driver's file is in this directory, and wait for SIGTERM")
 	flag.Parse()
 	c.endpoint = strings.TrimPrefix(c.endpoint, "unix://")
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, c); err != nil {
+	do := func() error { return run(ctx, c) }
+	if *held != "" {
+		do = func() error { return hold(ctx, *held) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "driver:", err)
 		os.Exit(1)
 	}
@@ -74,6 +88,9 @@ func run(ctx context.Context, c config) error {
 		if err := os.Remove(c.endpoint); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+	}
+	if !pause(ctx, c.bindDelay) {
+		return nil
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.endpoint, Net: "unix"})
 	if err != nil {
@@ -90,6 +107,7 @@ func run(ctx context.Context, c config) error {
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
+		pause(context.WithoutCancel(ctx), c.stopDelay)
 		if c.graceful {
 			server.GracefulStop()
 		} else {
