@@ -98,7 +98,7 @@ func run(ctx context.Context, c config) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	subjects, err := c.subjects(ctx)
+	subjects, err := c.subjects(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,9 @@ func run(ctx context.Context, c config) error {
 	return errors.Join(append(wrong, err)...)
 }
 
-// subjects are who is measured; PEER only if it is given.
-func (c *config) subjects(ctx context.Context) ([]subject, error) {
+// subjects are who is measured; PEER only if it is given. They get a second
+// name in dir, since a build may replace them while they are measured.
+func (c *config) subjects(ctx context.Context, dir string) ([]subject, error) {
 	if c.ours == "" {
 		return nil, errors.New("set HOLDFAST_BIN to a stripped build of the registrar: make bench does")
 	}
@@ -144,31 +145,43 @@ func (c *config) subjects(ctx context.Context) ([]subject, error) {
 		all = append(all, subject{peer, harness.Incumbent, c.peer})
 	}
 	for i, s := range all {
-		abs, err := filepath.Abs(s.path)
-		if err != nil {
-			return nil, err
+		program := filepath.Join(dir, s.name)
+		if err := copyProgram(program, s.path); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
-		all[i].path = abs
-		info, err := buildinfo.ReadFile(abs)
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", s.name, s.path, err)
-		}
-		for _, set := range info.Settings {
-			if set.Key == "-race" && set.Value == "true" {
-				return nil, fmt.Errorf("%s is built with -race: its figures would mean nothing", s.path)
-			}
-		}
-		words := abs
-		if said, err := exec.CommandContext(ctx, abs, "--version").Output(); err == nil {
-			words = strings.TrimSpace(string(said))
+		all[i].path = program
+		said := s.path
+		if version, err := exec.CommandContext(ctx, program, "--version").Output(); err == nil {
+			said += " says: " + strings.TrimSpace(strings.TrimPrefix(string(version), program))
 		}
 		if s.name == peer {
-			c.peer, c.peerVersion = abs, words
+			c.peer, c.peerVersion = program, said
 		} else {
-			c.ours, c.holdfastsWords = abs, words
+			c.ours, c.holdfastsWords = program, said
 		}
 	}
 	return all, nil
+}
+
+// copyProgram links or copies a program, unless it is built with -race.
+func copyProgram(to, from string) error {
+	info, err := buildinfo.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	for _, set := range info.Settings {
+		if set.Key == "-race" && set.Value == "true" {
+			return fmt.Errorf("%s is built with -race: its figures would mean nothing", from)
+		}
+	}
+	if err := os.Link(from, to); err == nil {
+		return nil // a new file of the same name does not change this one
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
 }
 
 // say tells on standard error what is being measured.

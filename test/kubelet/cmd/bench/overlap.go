@@ -21,14 +21,21 @@ type overlaps struct {
 }
 
 // overlap measures two instances at a time: a newcomer beside another, and the
-// exit of either while the other lives; then that of the other, alone.
+// exit of either while the other lives; then that of the other, alone. The
+// control is a Go program that has nothing to do at its end: what it takes at
+// most is what this machine makes of nothing.
 func (b *bench) overlap(tb testing.TB, subjects []subject) {
 	for _, s := range subjects {
 		b.say("%s: %d overlaps of two instances", s.name, b.rounds)
 		p := b.newPlace(tb, s)
 		var o overlaps
+		var control []time.Duration
+		idle := p.AddPlugin("control.example.com")
 		for i := range b.rounds {
 			b.overlapOnce(p, &o, i%2 == 0)
+			driver := idle.StartDriver()
+			b.phase(50*time.Millisecond, 100*time.Millisecond)
+			control = append(control, driver.Terminate())
 		}
 		b.times(s, "takeover: newcomer's start to answer", o.start, "")
 		b.times(s, "takeover: published to answer", o.published, "")
@@ -43,6 +50,7 @@ func (b *bench) overlap(tb testing.TB, subjects []subject) {
 		b.times(s, "SIGTERM to exit, alone", o.alone, "")
 		b.times(s, "SIGTERM to exit, of a standby", o.standby, "")
 		b.times(s, "SIGTERM to exit, of the acceptor", o.acceptor, "")
+		b.times(s, "control: the same of a CSI driver, alone", control, "")
 	}
 }
 

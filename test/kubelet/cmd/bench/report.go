@@ -133,6 +133,7 @@ func (b *bench) writeJSON(w io.Writer) error {
 	b.judge()
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
 	return enc.Encode(struct {
 		Holdfast string    `json:"holdfast"`
 		Peer     string    `json:"peer,omitempty"`
