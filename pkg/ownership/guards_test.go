@@ -58,19 +58,20 @@ func TestEveryGuardIsMissed(t *testing.T) {
 	}
 }
 
-// without returns an overlay for the go command in which file has new instead of old.
-func without(t *testing.T, file, old, new string) string {
+// without returns an overlay for the go command in which file has instead where the
+// guard was.
+func without(t *testing.T, file, guard, instead string) string {
 	t.Helper()
 	source, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), old); n != 1 {
-		t.Fatalf("%s has %d times, and not once:\n%s", file, n, old)
+	if n := strings.Count(string(source), guard); n != 1 {
+		t.Fatalf("%s has %d times, and not once:\n%s", file, n, guard)
 	}
 	dir := t.TempDir()
 	changed := filepath.Join(dir, file)
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(source), old, new, 1)), 0o600); err != nil {
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(source), guard, instead, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	original, err := filepath.Abs(file)

@@ -30,8 +30,9 @@ func leaving(s State, e Event) (State, []Action) {
 			return begin(s, Claiming, Action{Do: Claim, Brief: true})
 		}
 		return exit(s, Left)
+	default:
+		return s, fault()
 	}
-	return s, fault()
 }
 
 // sayGoodbye lets the others know, and gives up the shared lock: from here on a

@@ -55,6 +55,7 @@ func running(s State, e Event) (State, []Action) {
 			return sayGoodbye(s)
 		}
 		return s, nil // the caller cuts the operation short; its outcome comes first
+	default: // the outcome of an operation
 	}
 	if s.Op != endedBy(e.News) {
 		return s, fault()
@@ -81,8 +82,9 @@ func running(s State, e Event) (State, []Action) {
 		return look(s)
 	case PathUnfit:
 		return unfit(s, e.Sight)
+	default:
+		return s, fault()
 	}
-	return s, fault()
 }
 
 // noticed reacts to a hint that the path may have changed. Hints are only hints: the
@@ -125,6 +127,7 @@ func heard(s State, n News) (State, []Action) {
 		}
 		s.Due = true
 		return noticed(s, Nudge)
+	default:
 	}
 	return s, nil
 }
@@ -219,6 +222,7 @@ func settle(s State, e Event) State {
 	case Published:
 		s.Accepting, s.Owed = true, false
 		s.Seen, s.Kubelet, s.Due = Sighting{}, Quiet, false
+	default:
 	}
 	return s
 }

@@ -118,7 +118,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 			}
 		})
 	}
-	w := newWorker(r, life, &started)
+	w := newWorker(life, r, &started)
 	started.Go(w.run)
 	return newLoop(r, w).run(ctx)
 }

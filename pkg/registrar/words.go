@@ -53,6 +53,7 @@ func (l *loop) say(before own.State, e own.Event, actions []own.Action) {
 		if e.Sight == own.Absent && before.Accepting && before.Seen.Sight != own.Absent && after.Phase == own.Running {
 			klog.InfoS("Somebody removed the registration socket, putting it back", "path", path)
 		}
+	default:
 	}
 }
 

@@ -64,7 +64,7 @@ type worker struct {
 	waiting, locking, seen, publishing told
 }
 
-func newWorker(r *Registrar, life context.Context, started *sync.WaitGroup) *worker {
+func newWorker(life context.Context, r *Registrar, started *sync.WaitGroup) *worker {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
