@@ -18,7 +18,11 @@ PLATFORMS := linux/amd64 linux/arm64 linux/arm/v7 linux/ppc64le linux/s390x wind
 
 # Version and commit are stamped here, so -buildvcs would only add what differs between a clone and a tarball.
 # grpcnotrace leaves out grpc's request tracing, which nobody uses here, and with it html/template: 4 MB of the binary.
-BUILD := go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
+FLAGS := -trimpath -buildvcs=false -tags grpcnotrace
+BUILD := go build $(FLAGS) -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
+
+# The architecture level is written out, so that the builder's environment does not change what is built.
+LEVEL := GOAMD64=v1 GOARM64=v8.0 GOARM=7 GOPPC64=power8
 
 # Time is counted from the first make, also in the makes and scripts that it starts.
 HOLDFAST_START ?= $(shell date +%s)
@@ -84,7 +88,7 @@ fmt-check:
 .PHONY: vet
 vet:
 	@for os in linux windows; do \
-		CGO_ENABLED=0 GOOS=$$os $(progress) "go vet for $$os" go vet ./...; \
+		CGO_ENABLED=0 GOOS=$$os $(progress) "go vet for $$os" go vet -v ./...; \
 	done
 
 .PHONY: lint
@@ -115,12 +119,42 @@ test-kubelet:
 	@$(say) "kubelet $(KUBELET): the scenarios, and a storm of $(STORM) …"
 	@cd test/kubelet && HOLDFAST_STORM=$(STORM) $(gotest) -timeout 60m ./... | $(live)
 
+# A node on this machine, as root: bin/e2e holds the programs and images, .cache/e2e what is built once, and logs.
+E2E      ?=
+ARCH     := $(shell go env GOARCH)
+E2E_NODE := $(CURDIR)/bin/e2e/node
+
+.PHONY: e2e
+e2e: e2e-images ## DaemonSets and pods on a real Kubernetes node on this machine (root); E2E=regexp selects tests
+	@trap '$(E2E_NODE) down' EXIT; \
+	$(E2E_NODE) up; \
+	$(E2E_NODE) load bin/e2e/*.tar; \
+	$(say) "the tests …"; \
+	cd test/e2e; HOLDFAST_E2E_RESTART_KUBELET='$(E2E_NODE) restart kubelet' $(E2E_NODE) run -- \
+		go test -v -count=1 -timeout 60m $(if $(E2E),-run '$(E2E)') ./... | $(live)
+	@$(say) "make e2e: all passed"
+
+.PHONY: e2e-images
+e2e-images: bin/linux-$(ARCH)/$(NAME) image-tools bin/e2e/node ## Their images: bin/e2e/{registrar,peer,driver}.tar
+	@for b in peer driver; do \
+		CGO_ENABLED=0 $(progress) "building test/$$b" $(BUILD) -v -o bin/e2e/$$b ./test/$$b; \
+		bin/e2e/node pack localhost/holdfast/$$b:e2e bin/e2e/$$b bin/e2e/$$b.tar; \
+	done
+	@$(say) "making the registrar's image …"
+	@IMAGE_PLATFORMS=linux/$(ARCH) .ci/image.sh bin/e2e/registrar >/dev/null
+	@rm -f bin/e2e/registrar.tar
+	@skopeo copy --quiet oci:bin/e2e/registrar:$(VERSION) docker-archive:bin/e2e/registrar.tar:localhost/holdfast/registrar:e2e
+
+.PHONY: bin/e2e/node
+bin/e2e/node:
+	@cd test/e2e/node && CGO_ENABLED=0 $(progress) "building $@" go build -trimpath -buildvcs=false -v -o ../../../$@ ./cmd/node
+
 .PHONY: cross
 cross: ## Build and vet for every platform, windows/amd64 included: bin/<os>-<arch>/
 	@for p in $(PLATFORMS); do \
 		IFS=/ read -r os arch _ <<<"$$p"; \
 		$(MAKE) --no-print-directory "bin/$$os-$$arch/$(NAME)"; \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(progress) "go vet for $$p" go vet ./...; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(LEVEL) $(progress) "go vet for $$p" go vet -v $(FLAGS) ./...; \
 	done
 
 .PHONY: fuzz
@@ -150,10 +184,9 @@ bench: build ## Measure; with PEER=/path/to/another/registrar the same for it, s
 	@cd test/kubelet && $(progress) "building the benchmark" go build -v -o /dev/null ./cmd/bench
 	@cd test/kubelet && HOLDFAST_BIN=../../bin/$(NAME) PEER=$(abspath $(PEER)) go run ./cmd/bench $(BENCHFLAGS)
 
-# The architecture level is written out, so that the builder's environment does not change what is built.
 bin/%/$(NAME): FORCE
 	@os=$(word 1,$(subst -, ,$*)) arch=$(word 2,$(subst -, ,$*)); \
-	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOARM=7 GOPPC64=power8 \
+	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(LEVEL) \
 		$(progress) "building $@" $(BUILD) -v -o $@ ./cmd/$(NAME)
 
 .PHONY: FORCE

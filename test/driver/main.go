@@ -8,7 +8,8 @@
 // connections which it has, without a limit of its own.
 //
 // An inline volume with the attribute crash: "true" ends it at once, as a crash
-// does. With --hold=DIR it is no driver but a pod that uses a volume, see hold.
+// does. With --hold, --list, --kill or --hammer it is no driver but
+// another pod that a test needs, see pod: one image does for all.
 //
 // Goroutines: grpc's, and the one that waits for the signal; all end before the
 // process does.
@@ -63,17 +64,21 @@ func main() {
 	flag.BoolVar(&c.unlink, "unlink", true, "remove the endpoint by name at the end")
 	flag.StringVar(&c.mount, "mount", "tmpfs", "what a volume is: tmpfs, or bind, a directory below --data")
 	flag.StringVar(&c.data, "data", "", "directory for --mount=bind")
-	held := flag.String("hold", "", "be a pod instead: see that the driver's file is in this directory, and wait for SIGTERM")
+	var p pod
+	flag.StringVar(&p.hold, "hold", "", "be a pod instead: see that the driver's file is in this directory, and wait for SIGTERM")
+	flag.StringVar(&p.list, "list", "", "be a pod instead: print the names in this directory, one a line, and end")
+	flag.StringVar(&p.kill, "kill", "", "be a pod instead: SIGKILL each process whose command line has this, and end")
+	flag.StringVar(&p.hammer, "hammer", "", "be a pod instead: ask the registrar at this socket again and again, until it dies, and end")
 	flag.Parse()
 	c.endpoint = strings.TrimPrefix(c.endpoint, "unix://")
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	do := func() error { return run(ctx, c) }
-	if *held != "" {
-		do = func() error { return hold(ctx, *held) }
+	do := p.role()
+	if do == nil {
+		do = func(ctx context.Context) error { return run(ctx, c) }
 	}
-	if err := do(); err != nil {
+	if err := do(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "driver:", err)
 		os.Exit(1)
 	}

@@ -73,15 +73,3 @@ func (n *node) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolu
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
-
-// hold is the other side: a pod whose volume is at dir. It fails if the driver's
-// file is not there, says what is in it, and waits for the end.
-func hold(ctx context.Context, dir string) error {
-	data, err := os.ReadFile(filepath.Join(dir, witness))
-	if err != nil {
-		return fmt.Errorf("the volume is not mounted: %w", err)
-	}
-	fmt.Printf("%s is mounted by %s", dir, data)
-	<-ctx.Done()
-	return nil
-}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// pod is what the program can be instead of a driver; at most one is set.
+type pod struct {
+	hold, list, kill, hammer string
+}
+
+// role gives what to do, nil for a driver.
+func (p pod) role() func(context.Context) error {
+	switch {
+	case p.hold != "":
+		return p.useVolume
+	case p.list != "":
+		return p.listDirectory
+	case p.kill != "":
+		return p.killProcesses
+	case p.hammer != "":
+		return p.hammerRegistrar
+	}
+	return nil
+}
+
+// useVolume is a pod with a volume. It fails if the driver's file is not there,
+// says what is in it, and waits for the end.
+func (p pod) useVolume(ctx context.Context) error {
+	data, err := os.ReadFile(filepath.Join(p.hold, witness))
+	if err != nil {
+		return fmt.Errorf("the volume is not mounted: %w", err)
+	}
+	fmt.Printf("%s is mounted by %s", p.hold, data)
+	<-ctx.Done()
+	return nil
+}
+
+// listDirectory looks at a directory of the host.
+func (p pod) listDirectory(context.Context) error {
+	entries, err := os.ReadDir(p.list)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fmt.Println(e.Name())
+	}
+	return nil
+}
+
+// killProcesses needs the host's PID namespace. Finding none is an error.
+func (p pod) killProcesses(context.Context) error {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	killed := 0
+	for _, f := range files {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		argv, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(argv, []byte(p.kill)) || bytes.Contains(argv, []byte("--kill=")) {
+			continue
+		}
+		process, err := os.FindProcess(pid)
+		if err == nil {
+			err = process.Kill()
+		}
+		if err != nil {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+		fmt.Println("killed", pid, string(bytes.ReplaceAll(argv, []byte{0}, []byte(" "))))
+		killed++
+	}
+	if killed == 0 {
+		return fmt.Errorf("no process has %q in its command line", p.kill)
+	}
+	return nil
+}
+
+// hammerRegistrar makes a registrar that does not collect garbage (GOGC=off) run
+// out of memory. Its calls are marked as no call of kubelet's.
+func (p pod) hammerRegistrar(ctx context.Context) error {
+	conn, err := grpc.NewClient("unix://"+p.hammer, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx = metadata.AppendToOutgoingContext(ctx, "holdfast-look", "glance")
+	client := registerapi.NewRegistrationClient(conn)
+	for calls := 0; ; calls++ {
+		if _, err := client.GetInfo(ctx, &registerapi.InfoRequest{}); err != nil {
+			fmt.Println("after", calls, "calls:", err)
+			return nil
+		}
+	}
+}

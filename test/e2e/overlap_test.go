@@ -1,0 +1,92 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/node-driver-registrar/test/e2e/kit"
+)
+
+// tidy drivers leave a successor's socket alone when they stop.
+var tidy = []string{"--unlink=false"}
+
+// TestSurge: rollout restart with maxSurge 1, maxUnavailable 0.
+func TestSurge(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, DriverArgs: tidy})
+		load := r.StartLoad()
+		since := r.Restart("node")
+		r.AwaitRolled("node", patient, old)
+		judge(t, r, w, load, since)
+	})
+}
+
+// TestSurgeMinReady: the same, and both pods live together for five seconds.
+func TestSurgeMinReady(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, MinReady: 5, DriverArgs: tidy})
+		load := r.StartLoad()
+		since := r.Restart("node")
+		r.AwaitRolled("node", patient, old)
+		judge(t, r, w, load, since)
+	})
+}
+
+// TestCopyAndDelete: the DaemonSet is copied under a second name with a csi.sock
+// of its own, and the copy deleted.
+func TestCopyAndDelete(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
+		load := r.StartLoad()
+		since := r.Apply(kit.Plugin{Name: "copy", Registrar: w.image(), DriverArgs: tidy, Socket: "copy.sock"})
+		r.AwaitReady("copy", soon)
+		r.Watch(3 * time.Second) // kubelet takes note of the second one
+		r.Delete("copy")
+		r.AwaitNoPods("copy", patient)
+		judge(t, r, w, load, since)
+	})
+}
+
+// TestRecreateSidecar: the DaemonSet is deleted in the background and made again
+// at once; its driver is slow to stop, and the registrar, a native sidecar, gets
+// its SIGTERM only then.
+func TestRecreateSidecar(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		p := kit.Plugin{Name: "node", Registrar: w.image(), Sidecar: true, DriverArgs: append([]string{"--stop-delay=8s"}, tidy...)}
+		old := r.Register(p)
+		load := r.StartLoad()
+		since := r.Delete("node")
+		r.Apply(p)
+		r.AwaitRolled("node", patient, old)
+		judge(t, r, w, load, since)
+	})
+}
+
+// TestRecreate: the same with ordinary containers, which all get SIGTERM at once.
+// Neither loses the driver.
+func TestRecreate(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		p := kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: append([]string{"--stop-delay=8s"}, tidy...)}
+		old := r.Register(p)
+		load := r.StartLoad()
+		since := r.Delete("node")
+		r.Apply(p)
+		r.AwaitRolled("node", patient, old)
+		mustKeep(t, r)
+		say(t, r, since)
+		mustServe(t, load.Stop(5*time.Second))
+	})
+}
+
+// TestRolling: a rolling update without surge: the old pod goes first.
+func TestRolling(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
+		load := r.StartLoad()
+		since := r.Restart("node")
+		r.AwaitRolled("node", patient, old)
+		mustKeep(t, r)
+		say(t, r, since)
+		mustServe(t, load.Stop(10*time.Second))
+	})
+}

@@ -1,0 +1,79 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/node-driver-registrar/test/e2e/kit"
+)
+
+// settle is how long after the last event of a plugin's pod the driver may be
+// out of the CSINode with Holdfast.
+const settle = 2 * time.Second
+
+// lossWatch is how long a loss is watched, so that it is not taken for a gap.
+const lossWatch = 10 * time.Second
+
+// mustKeep wants the driver in the CSINode within settle of the last pod event,
+// and for good.
+func mustKeep(t *testing.T, r *kit.Run) {
+	t.Helper()
+	r.Watch(time.Until(r.LastPodEvent().Add(settle)))
+	if last := r.CSINode.Last(); !last.Present {
+		t.Errorf("the CSINode has not the driver %v after the last event of a pod", time.Since(r.LastPodEvent()).Round(100*time.Millisecond))
+	}
+	r.Watch(settle)
+	if last := r.CSINode.Last(); !last.Present {
+		t.Errorf("the CSINode lost the driver late, at %s", last.At.Format(time.TimeOnly))
+	}
+}
+
+// mustLose wants to see the incumbent's loss, or this test sees nothing.
+func mustLose(t *testing.T, r *kit.Run) {
+	t.Helper()
+	r.Watch(lossWatch)
+	last := r.CSINode.Last()
+	if last.Present {
+		t.Errorf("the peer kept the driver: this test would not see a loss")
+		return
+	}
+	t.Logf("lost, as expected: missing for %.1f s so far", time.Since(last.At).Seconds())
+}
+
+// say logs how long the driver was missing since a time.
+func say(t *testing.T, r *kit.Run, since time.Time) {
+	t.Helper()
+	missing, times := r.CSINode.Missing(since)
+	t.Logf("%d times out of the CSINode, %.1f s in all", times, missing.Seconds())
+}
+
+// mustServe wants no pod stuck, mounting or going.
+func mustServe(t *testing.T, result kit.Result) {
+	t.Helper()
+	t.Logf("%s", result)
+	if len(result.StuckMounting)+len(result.StuckGoing) > 0 {
+		t.Errorf("pods are stuck")
+	}
+}
+
+// mustFail wants a pod that could not mount.
+func mustFail(t *testing.T, result kit.Result) {
+	t.Helper()
+	t.Logf("%s", result)
+	if len(result.StuckMounting) == 0 || result.FailedMounts == 0 {
+		t.Errorf("no pod failed to mount: this test would not see a loss")
+	}
+}
+
+// judge is the verdict of a case in which the peer loses the driver for good.
+func judge(t *testing.T, r *kit.Run, w who, load *kit.Load, since time.Time) {
+	t.Helper()
+	if w == peer {
+		mustLose(t, r)
+		mustFail(t, load.Stop(5*time.Second))
+		return
+	}
+	mustKeep(t, r)
+	say(t, r, since)
+	mustServe(t, load.Stop(5*time.Second))
+}
