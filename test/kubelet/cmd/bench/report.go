@@ -54,6 +54,7 @@ var promises = map[string]promise{
 	"SIGTERM to exit, beside a frozen acceptor, max": {1000, true, "< 1 s"},
 	"SIGTERM to exit, beside a frozen standby, max":  {1000, true, "< 1 s"},
 	"RssAnon at rest":                                {6, false, "<= 6 MB"},
+	"RssAnon at rest, standing by":                   {6, false, "<= 6 MB"},
 	"binary":                                         {18, false, "<= 18 MB"},
 }
 
