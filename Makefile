@@ -51,6 +51,9 @@ live     := grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) |^ +--- PASS'
 STORM      ?= 30s
 SOAK_STORM ?= 10m
 PASSES     ?= 20
+# The same for the kubelets that are not the one of make test.
+OTHER_PASSES ?= 5
+OTHER_STORM  ?= 2m
 FUZZTIME   ?= 30s
 
 ##@ Build and see
@@ -112,6 +115,8 @@ $(GOLANGCI):
 test-root:
 	@$(say) "go test -race ./... (the first time it compiles with the race detector: some minutes)"
 	@$(gotest) ./... | $(failures)
+	@$(say) "the explorer once more, without -race and with its large scenarios"
+	@go test -count=1 -v -run '^TestExplorer$$' ./pkg/ownership | $(failures)
 
 .PHONY: test-kubelet
 test-kubelet:
@@ -165,8 +170,11 @@ fuzz: ## Fuzz every target for FUZZTIME (30s)
 	done
 
 .PHONY: soak
-soak: test ## Hours: make test, then all kubelets, PASSES (20) passes of the scenarios each, a storm of 10 minutes each
-	@for v in $(KUBELETS); do $(MAKE) --no-print-directory "soak-$$v"; done
+soak: ## An hour: the explorer's largest scenarios, PASSES (20) passes and a storm of 10 min, then older and newer kubelets
+	@$(say) "the explorer, with everything at once (minutes, and gigabytes of memory) …"
+	@EXPLORE=soak go test -count=1 -timeout 60m -run '^TestExplorer$$' ./pkg/ownership
+	@$(MAKE) --no-print-directory soak-$(KUBELET)
+	@for v in $(filter-out $(KUBELET),$(KUBELETS)); do $(MAKE) --no-print-directory PASSES=$(OTHER_PASSES) SOAK_STORM=$(OTHER_STORM) "soak-$$v"; done
 	@$(say) "make soak: all passed"
 
 soak-%: FORCE
