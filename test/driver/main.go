@@ -8,8 +8,8 @@
 // connections which it has, without a limit of its own.
 //
 // An inline volume with the attribute crash: "true" ends it at once, as a crash
-// does. With --hold, --list, --kill or --hammer it is no driver but
-// another pod that a test needs, see pod: one image does for all.
+// does. With --hold, --await, --list, --kill or --hammer it is no
+// driver but something else that a test needs, see pod: one image does for all.
 //
 // Goroutines: grpc's, and the one that waits for the signal; all end before the
 // process does.
@@ -66,6 +66,7 @@ func main() {
 	flag.StringVar(&c.data, "data", "", "directory for --mount=bind")
 	var p pod
 	flag.StringVar(&p.hold, "hold", "", "be a pod instead: see that the driver's file is in this directory, and wait for SIGTERM")
+	flag.StringVar(&p.await, "await", "", "be a hook instead: wait until somebody listens at this socket, and end")
 	flag.StringVar(&p.list, "list", "", "be a pod instead: print the names in this directory, one a line, and end")
 	flag.StringVar(&p.kill, "kill", "", "be a pod instead: SIGKILL each process whose command line has this, and end")
 	flag.StringVar(&p.hammer, "hammer", "", "be a pod instead: ask the registrar at this socket again and again, until it dies, and end")

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,7 +18,7 @@ import (
 
 // pod is what the program can be instead of a driver; at most one is set.
 type pod struct {
-	hold, list, kill, hammer string
+	hold, await, list, kill, hammer string
 }
 
 // role gives what to do, nil for a driver.
@@ -24,6 +26,8 @@ func (p pod) role() func(context.Context) error {
 	switch {
 	case p.hold != "":
 		return p.useVolume
+	case p.await != "":
+		return p.awaitSocket
 	case p.list != "":
 		return p.listDirectory
 	case p.kill != "":
@@ -44,6 +48,19 @@ func (p pod) useVolume(ctx context.Context) error {
 	fmt.Printf("%s is mounted by %s", p.hold, data)
 	<-ctx.Done()
 	return nil
+}
+
+// awaitSocket is for a postStart hook of a driver: what is started after it finds
+// the driver serving.
+func (p pod) awaitSocket(ctx context.Context) error {
+	for {
+		if conn, err := net.Dial("unix", p.await); err == nil {
+			return conn.Close()
+		}
+		if !pause(ctx, 10*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
 }
 
 // listDirectory looks at a directory of the host.

@@ -24,7 +24,7 @@ func TestMigrate(t *testing.T) {
 				since := r.SetImage("node", w.image())
 				r.AwaitRolled("node", patient, old)
 				old = r.AwaitReady("node", soon)
-				mustKeep(t, r)
+				mustKeep(t, r, w, settle)
 				t.Logf("to %s:", w)
 				say(t, r, since)
 			}

@@ -29,7 +29,7 @@ func TestKubeletRestart(t *testing.T) {
 		t.Logf("a pod mounts %.1f s after the restart", r.AwaitMounted(after, patient).Seconds())
 		r.DeletePod(user)
 		r.AwaitPodGone(user, soon)
-		mustKeep(t, r)
+		mustKeep(t, r, w, restarted)
 		say(t, r, since)
 	})
 }
@@ -50,7 +50,7 @@ func TestForceDelete(t *testing.T) {
 			t.Logf("%s", load.Stop(5*time.Second))
 			return
 		}
-		mustKeep(t, r)
+		mustKeep(t, r, w, restarted)
 		say(t, r, since)
 		mustServe(t, load.Stop(10*time.Second))
 	})
@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 		load := r.StartLoad()
 		since := r.Kill(r.RegistrarArg())
 		r.Await("its restart", soon, func() bool { return restarts(r) > 0 && len(r.Ready("node")) > 0 })
-		mustKeep(t, r)
+		mustKeep(t, r, w, restarted)
 		say(t, r, since)
 		mustServe(t, load.Stop(10*time.Second))
 	})
@@ -85,7 +85,7 @@ func TestOutOfMemory(t *testing.T) {
 		if r.Ended(kit.RegistrarContainer, "OOMKilled") == 0 {
 			t.Errorf("the registrar ended, but not for want of memory")
 		}
-		mustKeep(t, r)
+		mustKeep(t, r, w, restarted)
 		say(t, r, since)
 		mustServe(t, load.Stop(10*time.Second))
 	})

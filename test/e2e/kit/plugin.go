@@ -115,7 +115,12 @@ func (r *Run) driver(p Plugin, name string) corev1.Container {
 	return corev1.Container{
 		Name: "driver", Image: r.Images.Driver, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: append([]string{"--endpoint=/csi/" + p.socket(), "--name=" + name, "--node-id=" + nodeID}, p.DriverArgs...),
-		Env:  []corev1.EnvVar{field("NODE_NAME", "spec.nodeName"), field("POD_NAME", "metadata.name")},
+		// The registrar, started next, finds the driver serving: who is first does not
+		// depend on how long it waits between two looks.
+		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+			Exec: &corev1.ExecAction{Command: []string{"/driver", "--await=/csi/" + p.socket()}},
+		}},
+		Env: []corev1.EnvVar{field("NODE_NAME", "spec.nodeName"), field("POD_NAME", "metadata.name")},
 		// As drivers need it to mount for kubelet.
 		SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
 		VolumeMounts: []corev1.VolumeMount{
@@ -216,10 +221,17 @@ func (r *Run) AwaitReady(name string, limit time.Duration) string {
 	return r.Ready(name)[0]
 }
 
-// AwaitRolled waits until old pods are gone and one other is ready.
+// AwaitRolled waits until old pods are gone and one other is ready. It touches
+// the DaemonSet every two seconds: with minReadySeconds and a surge the controller
+// of v1.36.3 may not look again by itself when they are over.
 func (r *Run) AwaitRolled(name string, limit time.Duration, old ...string) {
 	r.t.Helper()
+	touched := time.Now()
 	r.Await("the new pod of "+name+" alone", limit, func() bool {
+		if time.Since(touched) > 2*time.Second {
+			touched = time.Now()
+			r.patch(name, fmt.Sprintf(`{"metadata":{"annotations":{"e2e.holdfast/touched":%q}}}`, touched.Format(time.RFC3339Nano)))
+		}
 		pods := r.Pods()
 		for _, o := range old {
 			if pods[o] != nil {
