@@ -125,19 +125,26 @@ test-kubelet:
 	@cd test/kubelet && HOLDFAST_STORM=$(STORM) $(gotest) -timeout 60m ./... | $(live)
 
 # A node on this machine, as root: bin/e2e holds the programs and images, .cache/e2e what is built once, and logs.
-E2E      ?=
-ARCH     := $(shell go env GOARCH)
-E2E_NODE := $(CURDIR)/bin/e2e/node
+E2E        ?=
+E2E_PASSES ?= 1
+ARCH       := $(shell go env GOARCH)
+E2E_NODE   := $(CURDIR)/bin/e2e/node
 
 .PHONY: e2e
 e2e: e2e-images ## DaemonSets and pods on a real Kubernetes node on this machine (root); E2E=regexp selects tests
 	@trap '$(E2E_NODE) down' EXIT; \
 	$(E2E_NODE) up; \
 	$(E2E_NODE) load bin/e2e/*.tar; \
-	$(say) "the tests …"; \
-	cd test/e2e; HOLDFAST_E2E_RESTART_KUBELET='$(E2E_NODE) restart kubelet' $(E2E_NODE) run -- \
-		go test -v -count=1 -timeout 60m $(if $(E2E),-run '$(E2E)') ./... | $(live)
+	cd test/e2e; \
+	$(progress) "building the tests" go test -v -run '^$$' ./...; \
+	HOLDFAST_E2E_RESTART_KUBELET='$(E2E_NODE) restart kubelet' $(E2E_NODE) run -- \
+		go test -v -count=$(E2E_PASSES) -timeout 0 $(if $(E2E),-run '$(E2E)') ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) '
 	@$(say) "make e2e: all passed"
+
+.PHONY: e2e-node
+e2e-node: bin/e2e/node ## The node itself: after its end, by whatever, the machine is as it was
+	@$(E2E_NODE) up && $(E2E_NODE) down # builds the control plane if need be
+	@cd test/e2e/node && HOLDFAST_E2E_CACHE=$(CURDIR)/.cache/e2e go test -v -count=1 .
 
 .PHONY: e2e-images
 e2e-images: bin/linux-$(ARCH)/$(NAME) image-tools bin/e2e/node ## Their images: bin/e2e/{registrar,peer,driver}.tar

@@ -90,3 +90,19 @@ func TestRolling(t *testing.T) {
 		mustServe(t, load.Stop(10*time.Second))
 	})
 }
+
+// TestSurgeUnlinked: a surge with a driver that removes its successor's socket by
+// name when it stops, as Go servers do unless told otherwise. It says what comes
+// of that, with a registration that is perfect too; no registrar helps here yet.
+func TestSurgeUnlinked(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true})
+		load := r.StartLoad()
+		since := r.Restart("node")
+		r.AwaitRolled("node", patient, old)
+		r.Watch(lossWatch / 2)
+		t.Logf("in the CSINode: %v", r.CSINode.Last().Present)
+		say(t, r, since)
+		t.Logf("%s", load.Stop(time.Second))
+	})
+}

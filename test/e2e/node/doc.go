@@ -18,11 +18,13 @@
 //
 // # What it does not know
 //
-// Which images will run and what is tested. Pods need hostNetwork: the only CNI
+// Which images will run and what is tested. It knows of no second node beside
+// itself: one at a time on a machine. Pods need hostNetwork: the only CNI
 // plugin is loopback. cgroup v2 and containerd 2 should do and were not tried.
 //
 // # Goroutines
 //
-// Up and Down start none that outlive them. Init has one for each component, which
-// starts it anew when it ends, and ends with the context.
+// Up leaves one, which waits for the init's end so that it is no zombie. Init has
+// one for each component, which starts it anew when it ends, and one that takes in
+// orphans; all end with its context.
 package node
