@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -27,12 +28,17 @@ func isWrongType(err error) bool { return errors.Is(err, syscall.EPROTOTYPE) }
 func looksLikeSocket(fi fs.FileInfo) bool { return fi.Mode()&fs.ModeSocket != 0 }
 
 // dirGone: a directory that was removed has no link left, and stays that way for
-// whoever has it mounted. (Overlayfs may keep the number above 0; then the driver is
+// whoever has it mounted. One that is missing may yet be made, unless it would be in
+// a removed one. (Overlayfs may keep the number of links above 0; then the driver is
 // merely waited for.)
 func dirGone(dir string) bool {
 	fi, err := os.Stat(dir)
+	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		fi, err = os.Stat(dir)
+	}
 	if err != nil {
-		return false // it may yet be made
+		return false
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && st.Nlink == 0

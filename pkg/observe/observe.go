@@ -4,7 +4,7 @@
 //
 // A port that is taken, or an address that is not there yet, is said once and
 // tried again until it works: HTTP is for looking at the registrar and never
-// stops it. Whatever clients do, Run returns within 200 ms of being asked to,
+// stops it. Whatever clients do, Run returns within 20 ms of being asked to,
 // give or take the scheduler. It logs nothing.
 //
 // # What it does not know
@@ -40,7 +40,7 @@ var ErrNoSocket = errors.New("registration socket does not exist")
 const (
 	firstRetry   = time.Second
 	longRetry    = 5 * time.Second
-	stopPatience = 200 * time.Millisecond
+	stopPatience = 20 * time.Millisecond
 
 	// clientPatience is for a client to send its request, to take the answer
 	// (pprof adds the time of its profile) and to send the next one.

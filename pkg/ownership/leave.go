@@ -76,9 +76,9 @@ func lastSaw(s State, e Event) (State, []Action) {
 		return begin(s, Claiming, Action{Do: Claim, Patient: true}) // guard: remove-needs-the-lease (I2)
 	}
 	switch e.Sight {
-	case Absent, Incumbent: // nothing to remove, but nobody of ours may be left to take the lease file away
+	case Absent, Incumbent, Unknown, NotSocket: // nothing to remove, but nobody of ours may be left to take the lease file away
 		return begin(s, Claiming, Action{Do: Claim})
-	case Ours, Silent, Unknown, NotSocket, DirGone, Mine, Refused:
+	case Ours, Silent, DirGone, Mine, Refused:
 	}
 	return stop(s, Closing)
 }

@@ -38,7 +38,8 @@ const (
 	kubeletRestarts
 	pathRemoved
 	leaseRemoved
-	slow // a look that a live instance answers too late: no event, and no reason to act
+	slow   // a look that a live instance answers too late: no event, and no reason to act
+	unsure // a look that tells nothing, for want of permission for one
 )
 
 type move struct {
@@ -51,7 +52,7 @@ func (m move) outside() bool { return m.kind >= firstOutside }
 var moveNames = map[moveKind]string{
 	tick: "tick", nudge: "nudge", backOffPassed: "back-off passed", hungUp: "learns that kubelet hung up",
 	starts: "starts", thaws: "thaws", killed: "is killed", term: "gets SIGTERM", freezes: "freezes", driverToggles: "its driver goes or comes",
-	slow: "looks, and is answered too late", incumbentListens: "the incumbent listens",
+	slow: "looks, and is answered too late", unsure: "looks, and cannot tell", incumbentListens: "the incumbent listens",
 	incumbentBinds: "the incumbent binds", incumbentStarts: "the incumbent starts: unlinks by name", incumbentTerm: "the incumbent gets SIGTERM: unlinks by name",
 	incumbentKilled: "the incumbent is killed", kubeletAsks: "kubelet asks who answers at the path", kubeletConfirms: "kubelet confirms", kubeletRefuses: "kubelet refuses",
 	kubeletTiresOfFrozen: "kubelet gives up waiting for a frozen instance", kubeletRestarts: "kubelet restarts",
@@ -65,7 +66,7 @@ func (m move) name(w *world) string {
 		return fmt.Sprintf("instance %d: %s", m.i+1, doName(in.queue[0], in.mid))
 	}
 	switch m.kind {
-	case tick, nudge, backOffPassed, hungUp, slow, starts, thaws, killed, term, freezes, driverToggles:
+	case tick, nudge, backOffPassed, hungUp, slow, unsure, starts, thaws, killed, term, freezes, driverToggles:
 		return fmt.Sprintf("instance %d: %s", m.i+1, moveNames[m.kind])
 	}
 	return moveNames[m.kind]
@@ -133,6 +134,7 @@ func (w *world) instanceMoves(i int, m *model, out []move) []move {
 		if w.left.Slows > 0 && in.n > 0 && own.Do(in.queue[0].do) == own.Look {
 			sight, _ := w.sight(i)
 			add(slow, sight == own.Ours)
+			add(unsure, sight != own.Absent && sight != own.Mine)
 		}
 	case dead:
 	}
@@ -166,8 +168,13 @@ func (w *world) kubeletMoves(m *model, out []move) []move {
 // apply makes one move.
 func (w *world) apply(mv move, m *model) error {
 	i := int(mv.i)
-	if mv.outside() && mv.kind != term && mv.kind != slow {
+	if mv.outside() && mv.kind != term && mv.kind != slow && mv.kind != unsure {
 		w.happened()
+		switch mv.kind {
+		case starts, driverToggles, kubeletRefuses, kubeletRestarts, thaws: // no excuse for what a leaver leaves
+		default:
+			w.dirty = w.dirty || w.anyLeaving()
+		}
 	}
 	in := &w.in[i]
 	switch mv.kind {
@@ -203,11 +210,16 @@ func (w *world) apply(mv move, m *model) error {
 		w.left.Freezes--
 		in.proc = frozen
 		in.stalled = in.stalled || in.lock == exclusive
-	case slow:
+	case slow, unsure:
 		w.left.Slows--
 		in.holds, in.early, in.slow = 0, false, true
 		w.pop(i)
-		return w.tell(i, own.Event{News: own.Saw, Sight: own.Silent, ID: own.SocketID{Ino: idPath}})
+		e := own.Event{News: own.Saw, Sight: own.Silent, ID: own.SocketID{Ino: idPath}}
+		if mv.kind == unsure {
+			e.Sight = own.Unknown
+			w.dirty = w.dirty || w.anyLeaving() // it may leave behind what it cannot see
+		}
+		return w.tell(i, e)
 	case driverToggles:
 		w.left.DriverToggles--
 		in.up = !in.up
@@ -235,6 +247,7 @@ func (w *world) applyOthers(mv move) error {
 		w.inc = frozen
 	case incumbentBinds:
 		w.happened()
+		w.dirty = w.dirty || w.anyLeaving()
 		for i := range w.in {
 			w.in[i].inGap = false
 		}
@@ -264,6 +277,9 @@ func (w *world) applyOthers(mv move) error {
 		w.left.Refusals--
 		w.k.given = w.k.never && !w.k.fresh
 		err = w.tellOwner(own.KubeletRefused)
+		if w.k.conn == incumbent { // it exits at once, and leaves the path
+			w.incumbentDies()
+		}
 		w.k.conn = 0
 	case kubeletTiresOfFrozen:
 		w.in[w.k.conn-1].hungUp = w.k.connOK

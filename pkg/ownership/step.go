@@ -157,8 +157,11 @@ func saw(s State, e Event) (State, []Action) {
 		return begin(s, Resting, Action{Do: Rest, Pause: pauseFor(e.Sight)})
 	case Unknown:
 	}
-	s.Seen = Sighting{}
-	if s.Owed {
+	s.Seen = Sighting{e.Sight, e.ID, 1}
+	switch {
+	case s.Owed && e.ID != SocketID{}: // whoever serves there: the start takes over
+		return askDriver(s)
+	case s.Owed:
 		return begin(s, Resting, Action{Do: Rest, Pause: RetryPause})
 	}
 	return idle(s)
@@ -227,8 +230,14 @@ func settle(s State, e Event) State {
 	return s
 }
 
-// agree counts how many looks in a row found the same.
+// agree counts how many looks in a row found the same. A socket that has answered
+// and now refuses is dead at the first look: refusing for a moment is for those that
+// have bound and do not listen yet.
 func agree(before Sighting, e Event) Sighting {
+	answered := before.Sight == Ours || before.Sight == Incumbent
+	if answered && e.Sight == Refused && before.ID == e.ID {
+		return Sighting{Refused, e.ID, deadLooks}
+	}
 	if before.Sight != e.Sight || before.ID != e.ID {
 		return Sighting{e.Sight, e.ID, 1}
 	}

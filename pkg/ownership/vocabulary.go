@@ -12,7 +12,7 @@ type SocketID struct {
 type Sight uint8
 
 const (
-	Unknown   Sight = iota // the look failed in a way that says nothing
+	Unknown   Sight = iota // the look failed in a way that says nothing; ID is what stands there, if that could be told
 	Absent                 // nothing has that name
 	Mine                   // the inode of the socket on which this instance accepts
 	Refused                // a socket on which nobody listens

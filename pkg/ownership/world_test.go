@@ -257,9 +257,6 @@ func (w *world) happened() {
 			w.in[i].owes++
 		}
 	}
-	if w.anyLeaving() {
-		w.dirty = true
-	}
 }
 
 // tell gives instance i a piece of news, and takes its orders.

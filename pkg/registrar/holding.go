@@ -39,6 +39,7 @@ func (w *worker) publish(over own.SocketID) outcome {
 	}
 	if err == nil {
 		w.publishing.over()
+		w.publishWait.Reset()
 		w.dropPeer()
 		w.letGo()
 		w.held = h
@@ -56,6 +57,7 @@ func (w *worker) publish(over own.SocketID) outcome {
 		w.seen.set(err)
 		return outcome{event: own.Event{News: own.PathUnfit, Sight: own.DirGone}}
 	}
+	w.retry = &w.publishWait
 	if w.publishing.news(err.Error(), err) {
 		klog.ErrorS(err, "Cannot publish the registration socket, trying again", "path", w.place.Path())
 	}
@@ -79,7 +81,8 @@ func (w *worker) bind() (*holding, error) {
 	}
 	w.started.Go(func() {
 		if err := h.server.Serve(socket); err != nil {
-			klog.ErrorS(err, "The registration socket no longer accepts")
+			klog.ErrorS(err, "The registration socket no longer accepts, publishing another")
+			// The socket is closed, and no longer mine to the next look.
 			w.r.hint()
 		}
 	})

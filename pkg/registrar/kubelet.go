@@ -14,6 +14,9 @@ const (
 	// refusalsFor is how long kubelet may refuse without a success before the process
 	// ends, so that restarts and alerts work as people expect.
 	refusalsFor = time.Minute
+	// refusalsEnd is how long after the last refusal the next one is a new story:
+	// kubelet's NodeGetInfo may take 2 min, and our back-off 30 s.
+	refusalsEnd = 3 * time.Minute
 )
 
 // call is one of kubelet's calls, and the socket it came to.
@@ -27,6 +30,7 @@ type patience struct {
 	timer   *time.Timer
 	wait    time.Duration
 	refused time.Time // when the refusals began; zero after a success
+	last    time.Time // the last of them
 	words   string    // of the last refusal
 	n       int
 	tooLong bool
@@ -37,8 +41,14 @@ func newPatience() patience { return patience{timer: newTimer(0), wait: firstBac
 func (p *patience) stop()                 { p.timer.Stop() }
 func (p *patience) due() <-chan time.Time { return p.timer.C }
 
-// forget: a new socket was announced; what was due for the last one no longer is.
-func (p *patience) forget() { p.timer.Stop() }
+// announced: what was due for the last socket no longer is.
+func (p *patience) announced() { p.timer.Stop() }
+
+// forget begins anew: kubelet has confirmed, or another instance answers to it now.
+func (p *patience) forget() {
+	p.timer.Stop()
+	*p = patience{timer: p.timer, wait: firstBackOff}
+}
 
 // backOff makes due fire after a wait that doubles each time without a success.
 func (p *patience) backOff() {
@@ -52,13 +62,17 @@ func (p *patience) hear(c registration.Call) own.News {
 	case registration.Asked:
 		return own.KubeletAsked
 	case registration.Confirmed:
-		p.timer.Stop()
-		*p = patience{timer: p.timer, wait: firstBackOff}
+		p.forget()
 		return own.KubeletConfirmed
 	case registration.Refused:
-		if p.refused.IsZero() {
-			p.refused = time.Now()
+		now := time.Now()
+		if now.Sub(p.last) > refusalsEnd {
+			p.forget()
 		}
+		if p.refused.IsZero() {
+			p.refused = now
+		}
+		p.last = now
 		p.words = c.Message
 		p.n++
 		p.tooLong = time.Since(p.refused) >= refusalsFor

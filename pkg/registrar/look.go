@@ -12,12 +12,34 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// redialEvery is how often a look at a peer dials anew: one that answers on a
+// connection it has may yet accept no other, for want of descriptors. In between the
+// held connection serves, at a tenth of the cost.
+const redialEvery = 10 * time.Second
+
 // heldPeer is a connection to the instance that serves the path, held so that its
 // end is noticed at once.
 type heldPeer struct {
 	*registration.Peer
 	id      regsocket.ID
+	dialed  time.Time
 	dropped chan struct{}
+}
+
+// answers says whether a look at id can do without a new connection.
+func (p *heldPeer) answers(ctx context.Context, id regsocket.ID) bool {
+	if p == nil || p.id != id || time.Since(p.dialed) >= redialEvery {
+		return false
+	}
+	if _, ours := p.Identity(); ours {
+		return p.Again(ctx) == nil
+	}
+	select { // an incumbent logs each call as kubelet's: do not call it each second
+	case <-p.Gone():
+		return false
+	default:
+		return true
+	}
 }
 
 // look finds out what stands at the path, and who is behind it.
@@ -29,6 +51,7 @@ func (w *worker) look(ctx context.Context, leaving bool) own.Event {
 	id, mine, err := w.stat()
 	switch {
 	case errors.Is(err, regsocket.ErrAbsent):
+		w.seen.over()
 		return saw(own.Absent, regsocket.ID{})
 	case errors.Is(err, regsocket.ErrNotSocket):
 		w.seen.set(err)
@@ -44,7 +67,11 @@ func (w *worker) look(ctx context.Context, leaving bool) own.Event {
 		w.seen.over()
 		return saw(own.Mine, id)
 	}
-	return saw(w.ask(ctx, id, leaving), id)
+	sight := w.ask(ctx, id, leaving)
+	if sight == own.Absent { // it went meanwhile
+		id = regsocket.ID{}
+	}
+	return saw(sight, id)
 }
 
 func (w *worker) stat() (id regsocket.ID, mine bool, err error) {
@@ -64,6 +91,9 @@ func (w *worker) ask(ctx context.Context, id regsocket.ID, leaving bool) own.Sig
 	}
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if !leaving && w.peer.answers(within, id) {
+		return sightOf(w.peer.Peer)
+	}
 	peer, err := registration.Ask(within, w.place.Dial, !leaving)
 	if err != nil {
 		return w.unanswered(ctx, err)
@@ -74,14 +104,17 @@ func (w *worker) ask(ctx context.Context, id regsocket.ID, leaving bool) own.Sig
 		w.cannotTell(ctx, errors.New("the registrar that answers at "+w.place.Path()+" is that of another driver, "+info.Driver))
 		return own.Silent
 	}
-	_, ours := peer.Identity()
+	w.seen.over()
 	if leaving {
-		peer.Close()
+		defer peer.Close()
 	} else {
 		w.hold(peer, id)
 	}
-	w.seen.over()
-	if ours {
+	return sightOf(peer)
+}
+
+func sightOf(p *registration.Peer) own.Sight {
+	if _, ours := p.Identity(); ours {
 		return own.Ours
 	}
 	return own.Incumbent
@@ -121,7 +154,7 @@ func (w *worker) cannotTell(ctx context.Context, err error) {
 func (w *worker) hold(peer *registration.Peer, id regsocket.ID) {
 	before := w.peer
 	w.dropPeer()
-	next := &heldPeer{Peer: peer, id: id, dropped: make(chan struct{})}
+	next := &heldPeer{Peer: peer, id: id, dialed: time.Now(), dropped: make(chan struct{})}
 	w.peer = next
 	w.started.Go(func() {
 		select {

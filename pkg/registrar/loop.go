@@ -16,7 +16,7 @@ const (
 	// tickEvery is how long a change may go unnoticed when every hint is lost.
 	tickEvery = time.Second
 	// leaveWithin bounds the whole of leaving (I8). Its parts add up to less.
-	leaveWithin = 900 * time.Millisecond
+	leaveWithin = 800 * time.Millisecond
 )
 
 var errNoAnswerYet = errors.New("the first call is still under way")
@@ -24,14 +24,16 @@ var errNoAnswerYet = errors.New("the first call is still under way")
 // loop owns the state. Everything it does is quick; what may take time is the
 // worker's.
 type loop struct {
-	r        *Registrar
-	w        *worker
-	state    own.State
-	kubelet  patience
-	cut      context.CancelFunc // cuts the worker's present job short
-	accepted *holding           // whose calls from kubelet count
-	result   error
-	over     bool
+	r         *Registrar
+	w         *worker
+	state     own.State
+	kubelet   patience
+	cut       context.CancelFunc // cuts the worker's present job short
+	accepted  *holding           // whose calls from kubelet count
+	published time.Time          // when that was put at the path
+	silence   told               // that kubelet does not call
+	result    error
+	over      bool
 }
 
 func newLoop(r *Registrar, w *worker) *loop {
@@ -66,6 +68,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.take(own.Event{News: own.Nudge})
 		case <-tick.C:
 			l.take(own.Event{News: own.Tick})
+			l.sayIfKubeletIsSilent()
 		case <-l.kubelet.due():
 			l.take(own.Event{News: own.AnnounceDue})
 		case <-driverWait.C:
@@ -90,13 +93,13 @@ func (l *loop) term() {
 }
 
 func (l *loop) outcome(o outcome) {
-	if o.fatal != nil {
+	if o.fatal != nil && l.state.Phase != own.Leaving {
 		l.result, l.over = o.fatal, true
 		return
 	}
 	if o.event.News == own.Published {
-		l.accepted = o.holding
-		l.kubelet.forget()
+		l.accepted, l.published = o.holding, time.Now()
+		l.kubelet.announced()
 		defer close(o.holding.known)
 	}
 	l.take(o.event)
@@ -119,6 +122,9 @@ func (l *loop) take(e own.Event) {
 	before := l.state
 	next, actions := own.Step(before, e)
 	l.state = next
+	if before.Accepting && !next.Accepting {
+		l.kubelet.forget()
+	}
 	l.say(before, e, actions)
 
 	var work []own.Action

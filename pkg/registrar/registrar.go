@@ -106,21 +106,24 @@ func (r *Registrar) Run(ctx context.Context) error {
 	defer end()
 
 	if r.cfg.HTTPEndpoint != "" {
-		web, err := observe.New(observe.Config{
-			Address: r.cfg.HTTPEndpoint, Pprof: r.cfg.EnablePprof, Health: r.health, Say: r.sayHTTP,
-		})
-		if err != nil {
-			return err
-		}
-		started.Go(func() {
-			if err := web.Run(life); err != nil {
-				klog.ErrorS(err, "HTTP has ended; registration goes on without it")
-			}
-		})
+		started.Go(func() { r.serveHTTP(ctx) })
 	}
 	w := newWorker(life, r, &started)
 	started.Go(w.run)
 	return newLoop(r, w).run(ctx)
+}
+
+// serveHTTP answers until ctx is done. Without it everything else goes on.
+func (r *Registrar) serveHTTP(ctx context.Context) {
+	web, err := observe.New(observe.Config{
+		Address: r.cfg.HTTPEndpoint, Pprof: r.cfg.EnablePprof, Health: r.health, Say: r.sayHTTP,
+	})
+	if err == nil {
+		err = web.Run(ctx)
+	}
+	if err != nil {
+		klog.ErrorS(err, "No HTTP; registration goes on without it", "address", r.cfg.HTTPEndpoint)
+	}
 }
 
 // health is what the incumbent's /healthz has always meant: the socket exists.
@@ -142,7 +145,7 @@ func (r *Registrar) sayHTTP(err error) {
 		klog.InfoS("HTTP is up", "address", r.cfg.HTTPEndpoint)
 		return
 	}
-	klog.ErrorS(err, "No HTTP for now, trying again until the address is free; registration goes on", "address", r.cfg.HTTPEndpoint)
+	klog.ErrorS(err, "No HTTP for now, trying again; registration goes on", "address", r.cfg.HTTPEndpoint)
 }
 
 // hint says that the path may have changed.

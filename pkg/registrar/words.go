@@ -29,7 +29,7 @@ func (l *loop) say(before own.State, e own.Event, actions []own.Action) {
 	}
 	switch e.News {
 	case own.Published:
-		klog.InfoS("Published the registration socket, kubelet may call now", "path", path, "driver", l.w.name, "endpoint", l.r.cfg.Endpoint)
+		klog.InfoS("Published the registration socket, kubelet may call now", "path", path, "driver", l.w.name, "endpoint", l.r.cfg.Endpoint, "replacing", replaced(before.Seen.Sight))
 	case own.KubeletConfirmed:
 		klog.InfoS("Registered: kubelet has confirmed the driver", "driver", l.w.name, "endpoint", l.r.cfg.Endpoint)
 	case own.KubeletRefused:
@@ -51,9 +51,48 @@ func (l *loop) say(before own.State, e own.Event, actions []own.Action) {
 			klog.InfoS("Another instance has taken over the registration socket, standing by", "path", path)
 		}
 		if e.Sight == own.Absent && before.Accepting && before.Seen.Sight != own.Absent && after.Phase == own.Running {
-			klog.InfoS("Somebody removed the registration socket, putting it back", "path", path)
+			klog.InfoS("The registration socket was removed, putting it back unless another registrar does", "path", path)
 		}
 	default:
+	}
+}
+
+// replaced says in words what a new registration socket was put over.
+func replaced(s own.Sight) string {
+	switch s {
+	case own.Absent:
+		return "nothing"
+	case own.Mine:
+		return "an own one that kubelet has not confirmed"
+	case own.Refused:
+		return "one on which nobody listened"
+	case own.Ours:
+		return "that of an older instance"
+	case own.Incumbent:
+		return "that of a registrar that takes no lock"
+	case own.Silent:
+		return "one that did not answer"
+	case own.Unknown, own.NotSocket, own.DirGone:
+	}
+	return "one that could not be asked"
+}
+
+// silentFor is how long kubelet may take to call before it is said that it has not:
+// it acts within a second of the socket's appearance, if it sees it.
+const silentFor = 30 * time.Second
+
+// sayIfKubeletIsSilent says that a published socket has not been called, or that a
+// call has not come to an end.
+func (l *loop) sayIfKubeletIsSilent() {
+	waited := time.Since(l.published)
+	switch {
+	case !l.state.Accepting || l.state.Phase != own.Running || waited < silentFor:
+	case l.state.Kubelet == own.Quiet && l.silence.news("quiet", nil):
+		klog.InfoS("Kubelet has not called yet. It watches plugins_registry in its own --root-dir: check that this is the directory mounted here, and that its file system delivers inotify events", "path", l.r.place.Load().Path(), "for", waited.Round(time.Second))
+	case l.state.Kubelet == own.Asked && waited > hangUpFor && l.silence.news("asked", nil):
+		klog.InfoS("Kubelet asked for the driver and has not come to a result: it waits for the driver's NodeGetInfo, see the driver's log", "driver", l.w.name)
+	case l.state.Kubelet == own.Confirmed:
+		l.silence.over()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,14 +53,16 @@ type worker struct {
 	jobs     chan job
 	outcomes chan outcome
 
-	self     registration.Identity
-	place    *regsocket.Place // nil until the driver has a name
-	lease    *lease.Lease
-	name     string
-	held     *holding // accepted on now
-	peer     *heldPeer
-	lookedAt time.Time
-	retry    csidriver.Backoff
+	self        registration.Identity
+	place       *regsocket.Place // nil until the driver has a name
+	lease       *lease.Lease
+	name        string
+	held        *holding // accepted on now
+	peer        *heldPeer
+	lookedAt    time.Time
+	driverWait  csidriver.Backoff  // between two calls to a driver that does not answer
+	publishWait csidriver.Backoff  // between two publications that fail
+	retry       *csidriver.Backoff // the one of the two that is due
 
 	waiting, locking, seen, publishing told
 }
@@ -69,11 +72,25 @@ func newWorker(life context.Context, r *Registrar, started *sync.WaitGroup) *wor
 	if err != nil {
 		host = "unknown"
 	}
-	return &worker{
+	w := &worker{
 		r: r, life: life, started: started,
 		jobs: make(chan job, 8), outcomes: make(chan outcome, 1),
-		self: registration.Identity{Instance: newInstance(), Version: r.cfg.Version, Host: host, Started: time.Now()},
+		self: registration.Identity{Instance: newInstance(), Version: printable(r.cfg.Version), Host: printable(host), Started: time.Now()},
 	}
+	w.retry = &w.driverWait
+	return w
+}
+
+// printable makes a word fit for gRPC metadata. It is only for the reader of a log.
+func printable(s string) string {
+	const longest = 128
+	s = strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, s)
+	return s[:min(len(s), longest)]
 }
 
 // run carries out jobs until there are no more, then lets go of everything except
@@ -147,21 +164,22 @@ func (w *worker) askDriver(ctx context.Context) outcome {
 		err = fmt.Errorf("the driver at %s calls itself %q now, and was registered as %q: restart this container to register the new name", w.r.cfg.CSIAddress, name, w.name)
 	}
 	if err != nil {
+		w.retry = &w.driverWait
 		if reasonOf(err) == csidriver.DirGone.String() {
-			return outcome{fatal: err}
+			return outcome{event: own.Event{News: own.DriverDown}, fatal: err}
 		}
 		if ctx.Err() == nil && w.waiting.news(reasonOf(err), err) {
 			klog.InfoS("Waiting for the CSI driver", "address", w.r.cfg.CSIAddress, "because", err.Error())
 		}
 		return news(own.DriverDown)
 	}
-	w.retry.Reset()
+	w.driverWait.Reset()
 	if w.waiting.over() || w.name == "" {
 		klog.InfoS("The CSI driver answers", "driver", name, "address", w.r.cfg.CSIAddress)
 	}
 	if w.name == "" {
 		if err := w.named(name); err != nil {
-			return outcome{fatal: err}
+			return outcome{event: own.Event{News: own.DriverDown}, fatal: err}
 		}
 	}
 	return news(own.DriverUp)
@@ -208,7 +226,7 @@ func (w *worker) join(ctx context.Context, patient bool) own.News {
 		return own.LeaseHeld
 	}
 	if w.locking.news(err.Error(), err) {
-		klog.ErrorS(err, "No node-local lock for now; serving as usual, but the registration socket will not be removed at the end without it", "lock", w.place.LeasePath())
+		klog.ErrorS(err, "No node-local lock for now; going on without it, and without it the registration socket is not removed at the end", "lock", w.place.LeasePath())
 	}
 	return own.LeaseMissed
 }
@@ -231,8 +249,10 @@ func (w *worker) claim(a own.Action) own.News {
 			}
 			w.lease.Drop()
 		} else if !errors.Is(err, lease.ErrHeld) {
-			klog.ErrorS(err, "No node-local lock, so the registration socket stays", "lock", w.place.LeasePath())
+			klog.ErrorS(err, "No node-local lock, so nothing is removed", "lock", w.place.LeasePath())
 			return own.NotGranted
+		} else if w.held != nil && w.held.server.Peers() > 0 {
+			return own.NotGranted // two witnesses: do not keep the survivor waiting
 		}
 		if w.life.Err() != nil || !time.Now().Add(claimEvery).Before(until) {
 			return own.NotGranted
@@ -279,9 +299,22 @@ func (w *worker) rest(ctx context.Context, p own.Pause) {
 	case own.DeadPause:
 		pause(ctx, deadPause)
 	case own.SilentPause:
-		pause(ctx, time.Until(w.lookedAt.Add(silentEvery)))
+		w.restWhileItStands(ctx, w.lookedAt.Add(silentEvery))
 	case own.RetryPause, own.NoPause:
 		pause(ctx, w.retry.Next())
+	}
+}
+
+// restWhileItStands rests until then, or until something else stands at the path: a
+// hint does not end a rest.
+func (w *worker) restWhileItStands(ctx context.Context, until time.Time) {
+	const checkEvery = 100 * time.Millisecond
+	before, _, _ := w.stat()
+	for ctx.Err() == nil && time.Now().Before(until) {
+		if now, _, _ := w.stat(); now != before {
+			return
+		}
+		pause(ctx, min(checkEvery, time.Until(until)))
 	}
 }
 

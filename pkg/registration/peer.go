@@ -46,6 +46,7 @@ type Peer struct {
 	info     Info
 	identity Identity
 	ours     bool
+	look     string // the value of LookHeader
 	link     *link
 }
 
@@ -72,29 +73,40 @@ func Ask(ctx context.Context, dial func(context.Context) (net.Conn, error), hold
 	if err != nil {
 		return nil, fmt.Errorf("look at the registration socket: %w", err)
 	}
-	look := LookGlance
+	p := &Peer{link: l, look: LookGlance}
 	if hold {
-		look = LookHold
+		p.look = LookHold
 	}
 	var header metadata.MD
-	ans, err := registerapi.NewRegistrationClient(l.cc).GetInfo(
-		metadata.AppendToOutgoingContext(ctx, LookHeader, look),
+	if p.info, header, err = p.getInfo(ctx); err != nil {
+		l.close()
+		return nil, err
+	}
+	p.identity, p.ours = identityFrom(header)
+	return p, nil
+}
+
+// Again asks once more on the same connection: whether the peer still answers. It
+// costs a fraction of a new one, and says nothing about whether the peer would still
+// accept one. Errors and ctx are as with Ask, but a deadline must be set.
+func (p *Peer) Again(ctx context.Context) error {
+	_, _, err := p.getInfo(ctx)
+	return err
+}
+
+func (p *Peer) getInfo(ctx context.Context) (info Info, header metadata.MD, err error) {
+	ans, err := registerapi.NewRegistrationClient(p.link.cc).GetInfo(
+		metadata.AppendToOutgoingContext(ctx, LookHeader, p.look),
 		&registerapi.InfoRequest{}, grpc.Header(&header))
 	if err == nil && ans.GetType() != PluginType {
 		err = fmt.Errorf("%w: it is a %q", ErrForeign, ans.GetType())
 	} else if err != nil {
-		err = l.explain(ctx, err)
+		err = p.link.explain(ctx, err)
 	}
 	if err != nil {
-		l.close()
-		return nil, fmt.Errorf("look at the registration socket: %w", err)
+		return Info{}, nil, fmt.Errorf("look at the registration socket: %w", err)
 	}
-	p := &Peer{
-		info: Info{Driver: ans.GetName(), Endpoint: ans.GetEndpoint(), Versions: ans.GetSupportedVersions()},
-		link: l,
-	}
-	p.identity, p.ours = identityFrom(header)
-	return p, nil
+	return Info{Driver: ans.GetName(), Endpoint: ans.GetEndpoint(), Versions: ans.GetSupportedVersions()}, header, nil
 }
 
 // Info returns what the peer tells kubelet.

@@ -318,3 +318,26 @@ func TestCloseOfAPeerThatDoesNotRead(t *testing.T) {
 	}
 	eventually(t, "the peer saw it", func() bool { return r.Peers() == 0 })
 }
+
+// A held connection can be asked again, is counted once, and says so when the other
+// end has gone.
+func TestAskAgain(t *testing.T) {
+	r := start(t, nil)
+	p := must(Ask(t.Context(), dialer(r.path), true))
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 3 {
+		if err := p.Again(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.Peers(); n != 1 {
+		t.Errorf("%d peers, want 1", n)
+	}
+	r.Stop()
+	<-p.Gone()
+	if err := p.Again(ctx); !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("got %v, want ErrNoAnswer", err)
+	}
+}

@@ -158,17 +158,17 @@ func (p *Place) dirGone() error {
 	info, err := os.Stat(p.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return p.errDirGone("it does not exist")
+		return p.errDirGone("it does not exist: mount kubelet's plugins_registry there (--plugin-registration-path); if it was removed since, restart the container so that it is mounted afresh")
 	case err != nil:
 		return explain("look at", p.dir, err)
 	case !info.IsDir(): // Windows says "not found" of a path below a file.
 		return explain("look at", p.dir, syscall.ENOTDIR)
 	case unlinked(info):
-		return p.errDirGone("it was removed on the host below this mount")
+		return p.errDirGone("it was removed on the host below this mount, restart the container so that it is mounted afresh")
 	}
 	return nil
 }
 
 func (p *Place) errDirGone(why string) error {
-	return fmt.Errorf("look at %s: %w: %s, restart the container so that it is mounted afresh", p.dir, ErrDirGone, why)
+	return fmt.Errorf("look at %s: %w: %s", p.dir, ErrDirGone, why)
 }

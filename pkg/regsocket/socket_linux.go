@@ -54,7 +54,7 @@ func (p *Place) Bind() (*Socket, error) {
 	if goneErr := p.dirGone(); goneErr != nil {
 		return nil, goneErr
 	}
-	return nil, p.errDirGone("it is there, yet nothing can be bound in it")
+	return nil, p.errDirGone("it is there, yet nothing can be bound in it, restart the container so that it is mounted afresh")
 }
 
 // bind binds, sets the mode, and only then listens: nobody can connect before.
