@@ -215,3 +215,30 @@ func TestNoRenameat2(t *testing.T) {
 		})
 	}
 }
+
+// TestLeaseFileRemoved: somebody removes the lock's file beside an overlap, and
+// the acceptor leaves before the standby can have joined the new one. A standby
+// holds a connection to it: that is the second witness that somebody lives.
+func TestLeaseFileRemoved(t *testing.T) {
+	t.Parallel()
+	n, _, _, old, newer := overlap(t)
+	newer.Freeze()
+	old.Freeze()
+	began := n.Mark("the lease is removed, the acceptor leaves, and only then the standby may move")
+	if err := os.Remove(n.Lease); err != nil {
+		t.Fatal(err)
+	}
+	sent := newer.SendTerm() // pending until it thaws
+	newer.Thaw()
+	newer.AwaitTerm(sent)
+	old.Thaw()
+	n.AwaitAcceptor(soon, old)
+	n.AwaitLease(soon, old)
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitRegistered(soon)
+	n.AssertFileEvents(began, 1, 0)
+	n.AssertOut(began, onePair, 1)
+	old.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeft()
+}

@@ -107,12 +107,7 @@ func TestDirectoryReplacedUnderAMount(t *testing.T) {
 	n := harness.New(t, bin)
 	n.StartKubelet()
 	n.StartDriver()
-	inside := filepath.Join(n.Root, "registration")
-	if err := os.Mkdir(inside, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	container := []string{"unshare", "--mount", "--propagation=private", "sh", "-c",
-		`mount --bind "$0" "$1" && shift && exec "$@"`, n.Registry, inside}
+	container, inside := mounted(t, n, n.Registry)
 	// The later of two flags counts.
 	ours := n.StartUnder(container, harness.Ours, "--plugin-registration-path="+inside)
 	n.AwaitAcceptor(soon, ours)
@@ -132,6 +127,87 @@ func TestDirectoryReplacedUnderAMount(t *testing.T) {
 	n.StartKubelet()
 	n.AwaitRegistered(soon)
 	next.Terminate()
+	n.AssertLeft()
+}
+
+// mounted is a launcher that sees the directory under another name, as a mount,
+// like a container does.
+func mounted(t *testing.T, n *harness.Node, dir string) (launcher []string, inside string) {
+	t.Helper()
+	inside = filepath.Join(n.Root, "inside")
+	if err := os.MkdirAll(inside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"unshare", "--mount", "--propagation=private", "sh", "-c",
+		`mount --bind "$0" "$1" && shift && exec "$@"`, dir, inside}, inside
+}
+
+// TestDriverDirectoryReplacedUnderAMount: the same for the driver's directory: no
+// driver will ever be seen in the old one.
+func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		skip(t, "needs root for a mount namespace")
+	}
+	n := harness.New(t, bin)
+	n.StartKubelet()
+	driver := n.StartDriver()
+	container, inside := mounted(t, n, n.Dir)
+	ours := n.StartUnder(container, harness.Ours, "--csi-address="+filepath.Join(inside, "csi.sock"))
+	n.AwaitAcceptor(soon, ours)
+	n.AwaitRegistered(soon)
+
+	began := n.Mark("the driver's directory is replaced")
+	driver.Kill()
+	if err := os.RemoveAll(n.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(n.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.StartDriver("--node-id=next")
+	// It looks for its driver when it has something to announce.
+	if err := os.Remove(n.Path); err != nil {
+		t.Fatal(err)
+	}
+	if code := ours.AwaitExit(soon); code != 1 {
+		t.Errorf("exit %d, want 1", code)
+	}
+	next := n.StartUnder(container, harness.Ours, "--csi-address="+filepath.Join(inside, "csi.sock"))
+	n.AwaitAcceptor(soon, next)
+	n.AwaitCall("register", false, began, soon)
+	n.AwaitNodeID("next", soon)
+	next.Terminate()
+	n.AssertLeft()
+}
+
+// TestConfined: root's uid without a single capability, on a read-only root file
+// system, is enough.
+func TestConfined(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		skip(t, "needs root for a mount namespace")
+	}
+	n := harness.New(t, bin)
+	n.StartKubelet()
+	n.StartDriver()
+	confined := []string{"unshare", "--mount", "--propagation=private", "sh", "-c",
+		`mount --bind "$0" "$0" && mount --bind "$1" "$1" && mount -o remount,bind,ro / && shift &&
+		! touch /confined 2>/dev/null &&
+		exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all --no-new-privs "$@"`, n.Registry, n.Dir}
+	old := n.StartUnder(confined, harness.Ours)
+	n.AwaitAcceptor(soon, old)
+	n.AwaitRegistered(soon)
+	if caps := old.Status("CapEff"); caps != "0000000000000000" {
+		t.Fatalf("its capabilities are %s, want none", caps)
+	}
+	newer := n.StartUnder(confined, harness.Ours)
+	n.AwaitAcceptor(soon, newer)
+	old.Terminate()
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitRegistered(soon)
+	newer.Terminate()
+	n.AwaitGone(soon)
 	n.AssertLeft()
 }
 

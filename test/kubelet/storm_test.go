@@ -51,16 +51,16 @@ func TestStorm(t *testing.T) {
 	if os.Getenv("HOLDFAST_SEED") != "" {
 		nodes = 1
 	}
-	end := time.Now().Add(length)
 	for i := range nodes {
 		t.Run(fmt.Sprint("node ", i+1), func(t *testing.T) {
 			t.Parallel()
-			stormUntil(t, end, seedFromEnv(t))
+			stormFor(t, length, seedFromEnv(t))
 		})
 	}
 }
 
-func stormUntil(t *testing.T, end time.Time, seed uint64) {
+func stormFor(t *testing.T, length time.Duration, seed uint64) {
+	end := time.Now().Add(length)
 	rounds, actions := 0, 0
 	for ; rounds == 0 || time.Now().Before(end); rounds++ {
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -237,58 +237,112 @@ func (s *storm) driverDoes(what string) {
 		s.driver = s.StartDriver()
 	case what == "term" && up:
 		s.driver.Signal(syscall.SIGTERM)
+		gone := s.Try(2*time.Second, func() bool { return !s.driver.Running() })
+		if !gone && s.anyFrozen() {
+			s.driver.Kill() // it waits for one that was frozen in the middle of a question
+		}
 		s.driver.AwaitExit(soon)
 	case what == "kill" && up:
 		s.driver.Kill()
 	}
 }
 
-// settle lets one live, wants it registered, and then wants nothing left.
+func (s *storm) anyFrozen() bool {
+	for _, p := range s.slots {
+		if p != nil && p.Running() && p.Frozen() {
+			return true
+		}
+	}
+	for _, l := range s.leaving {
+		if l.p.Running() && l.p.Frozen() {
+			return true
+		}
+	}
+	return false
+}
+
+// settle lets one live, wants it registered, and then wants nothing left. In half
+// of the rounds who is frozen stays so until the survivor is registered.
 func (s *storm) settle() {
 	s.Mark("storm: the end of the round")
 	s.driverDoes("start")
 	s.incumbentDoes("term")
-	var alive []int
-	for i, p := range s.slots {
-		if p == nil || !p.Running() {
+	survivor, others := s.draw()
+	thawFirst := s.random.IntN(2) == 0
+	var later []int
+	for _, i := range others {
+		if !thawFirst && s.slots[i].Frozen() {
+			later = append(later, i)
 			continue
 		}
-		if p.Frozen() {
-			p.Thaw()
-		}
-		alive = append(alive, i)
+		s.end(i)
 	}
-	if len(alive) == 0 {
-		s.slots[0] = s.Start(harness.Ours)
-		alive = []int{0}
+	if thawFirst {
+		s.allLeft()
 	}
-	s.random.Shuffle(len(alive), func(i, j int) { alive[i], alive[j] = alive[j], alive[i] })
-	for _, i := range alive[1:] {
-		if s.random.IntN(2) == 0 {
-			s.slots[i].Kill()
-		} else {
-			s.term(i)
-		}
+	s.survives(survivor)
+	for _, i := range later {
+		s.end(i)
 	}
-	for _, l := range s.leaving {
-		s.left(l)
-	}
+	s.allLeft()
 	s.incumbentEnded()
-
-	survivor := s.slots[alive[0]]
-	s.AwaitAcceptor(patient, survivor)
-	s.AwaitRegistered(stormSettle)
-	s.AwaitQuiet(onePair, patient)
-	if !s.Registered() {
-		s.Fatalf("registered, but it did not last")
-	}
-	s.AwaitAcceptor(soon, survivor)
-	s.AwaitLease(soon, survivor)
+	s.survives(survivor)
 
 	s.Mark("storm: the last one leaves")
 	survivor.Terminate()
 	s.AssertLeft()
 	s.AwaitGone(soon)
+}
+
+// draw says who survives, one that is not frozen, and which slots do not.
+func (s *storm) draw() (survivor *harness.Proc, others []int) {
+	for _, i := range s.random.Perm(len(s.slots)) {
+		p := s.slots[i]
+		switch {
+		case p == nil || !p.Running():
+		case survivor == nil && !p.Frozen():
+			survivor = p
+		default:
+			others = append(others, i)
+		}
+	}
+	if survivor == nil {
+		survivor = s.Start(harness.Ours)
+	}
+	return survivor, others
+}
+
+// end ends one that lives, thawed, with SIGTERM or SIGKILL.
+func (s *storm) end(slot int) {
+	p := s.slots[slot]
+	if p.Frozen() {
+		p.Thaw()
+	}
+	if s.random.IntN(2) == 0 {
+		p.Kill()
+	} else {
+		s.term(slot)
+	}
+}
+
+// allLeft checks all that were told to leave.
+func (s *storm) allLeft() {
+	for _, l := range s.leaving {
+		s.left(l)
+	}
+	s.leaving = nil
+}
+
+// survives wants this one at the path, and kubelet content.
+func (s *storm) survives(p *harness.Proc) {
+	s.AwaitAcceptor(patient, p)
+	s.AwaitRegistered(stormSettle)
+	s.AwaitQuiet(onePair, patient)
+	if !s.Registered() {
+		s.Fatalf("registered, but it did not last")
+	}
+	s.AwaitAcceptor(soon, p)
+	s.AwaitLease(soon, p)
 }
 
 // left checks one that was told to leave.

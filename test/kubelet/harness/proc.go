@@ -200,6 +200,20 @@ func (p *Proc) Frozen() bool {
 	return p.frozen
 }
 
+// Status is a field of /proc/PID/status, empty if there is none.
+func (p *Proc) Status(field string) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && name == field {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
 // state is the third field of /proc/PID/stat.
 func (p *Proc) state() byte {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
