@@ -69,7 +69,7 @@ func (p process) run() int {
 		p.leaveReason(out)
 		return out.Code
 	}
-	if err := register(ctx, o, built.version); err != nil {
+	if err := bounded(ctx, lastCall, func() error { return register(ctx, o, built.version) }); err != nil {
 		klog.ErrorS(err, "Exiting")
 		p.leaveReason(options.Outcome{Reason: err.Error()})
 		return 1

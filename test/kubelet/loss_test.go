@@ -126,7 +126,8 @@ func TestSocketRemovedFiftyTimes(t *testing.T) {
 	n.AwaitRegistered(patient)
 	n.AssertFileEvents(began, 50, 50)
 	t.Logf("put back: median %v, worst %v", median(took), slices.Max(took))
-	if m := median(took); m > 100*time.Millisecond {
+	// The poll alone would take half a second; make bench measures how fast it is.
+	if m := median(took); m > 300*time.Millisecond {
 		t.Errorf("put back after %v (median): the watch does not work", m)
 	}
 	if w := slices.Max(took); w > 3*time.Second {
