@@ -136,9 +136,9 @@ e2e: e2e-images ## DaemonSets and pods on a real Kubernetes node on this machine
 	$(E2E_NODE) up; \
 	$(E2E_NODE) load bin/e2e/*.tar; \
 	cd test/e2e; \
-	$(progress) "building the tests" go test -v -run '^$$' ./...; \
+	$(progress) "building the tests" go test -exec true ./...; \
 	HOLDFAST_E2E_RESTART_KUBELET='$(E2E_NODE) restart kubelet' $(E2E_NODE) run -- \
-		go test -v -count=$(E2E_PASSES) -timeout 0 $(if $(E2E),-run '$(E2E)') ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) '
+		go test -v -p 1 -count=$(E2E_PASSES) -timeout 0 $(if $(value E2E),-run '$(value E2E)') ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) '
 	@$(say) "make e2e: all passed"
 
 .PHONY: e2e-node

@@ -44,7 +44,7 @@ func TestThreeDrivers(t *testing.T) {
 				return !slices.ContainsFunc(members, func(m *kit.Membership) bool { return m.Last().Present != present })
 			}
 		}
-		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, DriverArgs: tidy, Drivers: more})
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, MinReady: 2, DriverArgs: tidy, Drivers: more})
 		r.Await("all three in the CSINode", soon, all(true))
 		since := r.Restart("node")
 		r.AwaitRolled("node", patient, old)

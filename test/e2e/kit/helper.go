@@ -24,7 +24,7 @@ func (r *Run) helper(arg string, change func(*corev1.PodSpec)) string {
 	}
 	change(&spec)
 	pods := r.Client.CoreV1().Pods(r.ns)
-	_, err := pods.Create(r.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	_, err := pods.Create(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 	r.must(err, "make a helper pod")
 	phase := func() corev1.PodPhase {
 		if p := r.Pods()[name]; p != nil {
@@ -33,14 +33,14 @@ func (r *Run) helper(arg string, change func(*corev1.PodSpec)) string {
 		return ""
 	}
 	r.Await("the helper "+arg, 30*time.Second, func() bool { return phase() == corev1.PodSucceeded || phase() == corev1.PodFailed })
-	out, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(r.t.Context())
+	out, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(r.ctx)
 	r.must(err, "read what the helper said")
 	r.Trace.Add(name, "%s: %s", arg, strings.TrimSpace(string(out)))
 	if phase() != corev1.PodSucceeded {
 		r.t.Fatalf("helper %s: %s", arg, out)
 	}
 	now := int64(0)
-	_ = pods.Delete(r.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	_ = pods.Delete(r.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	return string(out)
 }
 
@@ -102,6 +102,6 @@ func (r *Run) ForceDelete(name string) time.Time {
 	r.t.Helper()
 	at := r.Mark("delete %s by force", name)
 	now := int64(0)
-	r.must(r.Client.CoreV1().Pods(r.ns).Delete(r.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}), "delete a pod")
+	r.must(r.Client.CoreV1().Pods(r.ns).Delete(r.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now}), "delete a pod")
 	return at
 }

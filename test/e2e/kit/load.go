@@ -35,7 +35,7 @@ func (r *Run) Start(name string) *User {
 		},
 	}
 	u := &User{Name: name, Made: time.Now()}
-	_, err := r.Client.CoreV1().Pods(r.ns).Create(context.WithoutCancel(r.t.Context()), pod, metav1.CreateOptions{})
+	_, err := r.Client.CoreV1().Pods(r.ns).Create(r.ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		r.Trace.Add(name, "not made: %v", err)
 	}
@@ -46,7 +46,7 @@ func (r *Run) Start(name string) *User {
 func (r *Run) DeletePod(u *User) {
 	u.Deleted = time.Now()
 	r.Trace.Add(u.Name, "delete")
-	_ = r.Client.CoreV1().Pods(r.ns).Delete(context.WithoutCancel(r.t.Context()), u.Name, metav1.DeleteOptions{})
+	_ = r.Client.CoreV1().Pods(r.ns).Delete(r.ctx, u.Name, metav1.DeleteOptions{})
 }
 
 // AwaitMounted waits until the pod runs, with its volume.

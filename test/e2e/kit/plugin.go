@@ -156,7 +156,7 @@ func (r *Run) hostPath(name, path string, kind corev1.HostPathType) corev1.Volum
 func (r *Run) Apply(p Plugin) time.Time {
 	r.t.Helper()
 	at := r.Mark("apply the DaemonSet %s (%s)", p.Name, p.Registrar)
-	_, err := r.Client.AppsV1().DaemonSets(r.ns).Create(r.t.Context(), r.daemonSet(p), metav1.CreateOptions{})
+	_, err := r.Client.AppsV1().DaemonSets(r.ns).Create(r.ctx, r.daemonSet(p), metav1.CreateOptions{})
 	r.must(err, "make the DaemonSet")
 	return at
 }
@@ -180,7 +180,7 @@ func (r *Run) SetImage(name, image string) time.Time {
 
 func (r *Run) patch(name, patch string) {
 	r.t.Helper()
-	_, err := r.Client.AppsV1().DaemonSets(r.ns).Patch(r.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.Client.AppsV1().DaemonSets(r.ns).Patch(r.ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	r.must(err, "patch the DaemonSet")
 }
 
@@ -189,7 +189,7 @@ func (r *Run) Delete(name string) time.Time {
 	r.t.Helper()
 	at := r.Mark("delete the DaemonSet %s", name)
 	background := metav1.DeletePropagationBackground
-	err := r.Client.AppsV1().DaemonSets(r.ns).Delete(r.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background})
+	err := r.Client.AppsV1().DaemonSets(r.ns).Delete(r.ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})
 	r.must(err, "delete the DaemonSet")
 	return at
 }

@@ -28,8 +28,10 @@ type Run struct {
 	CSINode *Membership
 	Trace   *Trace
 
-	t  testing.TB
-	ns string
+	t    testing.TB
+	ns   string
+	ctx  context.Context // ends after cleanup
+	stop context.CancelFunc
 
 	others []*Membership
 
@@ -49,7 +51,8 @@ func New(t testing.TB, c *Cluster) *Run {
 		pods: map[string]*corev1.Pod{}, said: map[string]string{},
 	}
 	r.CSINode = &Membership{driver: r.Driver, trace: r.Trace}
-	ctx := t.Context()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	r.ctx, r.stop = ctx, stop
 	t.Cleanup(r.cleanup)
 	_, err := c.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: r.ns, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
@@ -215,15 +218,22 @@ func (r *Run) Mark(format string, args ...any) time.Time {
 func (r *Run) Await(what string, limit time.Duration, done func() bool) time.Duration {
 	r.t.Helper()
 	began := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		if time.Since(began) > limit {
-			r.t.Fatalf("waited %v in vain for %s", limit, what)
-		}
-		<-tick.C
+	if !within(limit, done) {
+		r.t.Fatalf("waited %v in vain for %s", limit, what)
 	}
 	return time.Since(began)
+}
+
+// within is false if it was not done in time.
+func within(limit time.Duration, done func() bool) bool {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(limit); !done(); <-tick.C {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 // AwaitRegistered waits until the CSINode has the driver.
@@ -250,24 +260,49 @@ func (r *Run) must(err error, what string) {
 	}
 }
 
-// cleanup removes all of it, plugins last, and prints the trace if need be.
+// cleanup prints the trace if need be and removes all: first the pods with
+// volumes, for which the driver must be registered, else kubelet goes on trying to
+// unmount, beside the next test and on the node for ever.
 func (r *Run) cleanup() {
+	defer r.stop()
 	if r.t.Failed() || os.Getenv("HOLDFAST_E2E_TRACE") != "" {
 		r.logs()
 		r.t.Logf("the trace:\n%s", r.Trace)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Minute)
 	defer cancel()
-	now := int64(0)
-	force := metav1.DeleteOptions{GracePeriodSeconds: &now}
+	sets := r.Client.AppsV1().DaemonSets(r.ns)
 	pods := r.Client.CoreV1().Pods(r.ns)
-	// Those that use a driver are stuck if it is gone: they need no unmount then.
-	_ = r.Client.AppsV1().DaemonSets(r.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	_ = pods.DeleteCollection(ctx, force, metav1.ListOptions{})
+	if len(r.users()) > 0 {
+		if !r.CSINode.Last().Present {
+			_, err := sets.Create(ctx, r.daemonSet(Plugin{Name: "cleaner", Registrar: r.Images.Peer}), metav1.CreateOptions{})
+			if err != nil || !within(20*time.Second, func() bool { return r.CSINode.Last().Present }) {
+				r.t.Logf("the driver could not be brought back to unmount volumes: %v", err)
+			}
+		}
+		_ = pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!plugin"})
+		if !within(30*time.Second, func() bool { return len(r.users()) == 0 }) {
+			r.t.Logf("pods do not go: %v", r.users())
+		}
+	}
+	_ = sets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	within(10*time.Second, func() bool { return len(r.Pods()) == 0 })
+	now := int64(0)
+	_ = pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 	_ = r.Client.StorageV1().CSIDrivers().Delete(ctx, r.Driver, metav1.DeleteOptions{})
 	if err := r.Client.CoreV1().Namespaces().Delete(ctx, r.ns, metav1.DeleteOptions{}); err != nil {
 		r.t.Logf("delete the namespace: %v", err)
 	}
+}
+
+// users are the pods that are no plugin's.
+func (r *Run) users() (names []string) {
+	for name, p := range r.Pods() {
+		if !plugin(p) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // logs puts what the plugins' containers said into the trace.

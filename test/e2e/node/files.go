@@ -48,7 +48,7 @@ func freePorts(k int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free port on the loopback interface (is lo up?): %w", err)
 		}
-		defer l.Close() //nolint:revive // all are held until the last is found
+		defer l.Close() // all are held until the last is found
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
