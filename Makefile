@@ -61,7 +61,7 @@ FUZZTIME   ?= 30s
 .PHONY: help
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+		/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: build
 build: bin/$(NAME) ## Build the static binary for this machine: bin/csi-node-driver-registrar
