@@ -17,9 +17,13 @@ const (
 	lease = ".hold.example.com-reg.lease"
 )
 
-// onePair bounds what one unregister and register of kubelet costs: it acts once
-// a second (measured: 1.0 s), and the machine is busy.
-const onePair = 2500 * time.Millisecond
+// onePair is what one unregister and register of kubelet takes, and some: it acts
+// once a second (measured: 1.0 s). How long the driver may have been out of the
+// CSINode for it allows for a busy machine; that it was one pair is counted.
+const (
+	onePair       = 2500 * time.Millisecond
+	onePairAtMost = 2 * onePair
+)
 
 // registered is where most scenarios begin: kubelet, a driver, one registrar of
 // ours, registered and at rest.
@@ -214,7 +218,7 @@ func TestGracefulDriver(t *testing.T) {
 	}
 	n.StartDriver()
 	n.AwaitQuiet(onePair, soon)
-	n.AssertOut(began, onePair, 1)
+	n.AssertOut(began, onePairAtMost, 1)
 	if _, removes := n.FileEvents(began); removes > 0 {
 		t.Errorf("%d removes of the registration socket", removes)
 	}

@@ -1,8 +1,10 @@
 package kubelet_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,7 +41,7 @@ func TestKubeletRestartsWiped(t *testing.T) {
 	n.AwaitAcceptor(soon, old)
 	n.AwaitRegistered(soon)
 	n.AwaitQuiet(onePair, soon)
-	n.AssertOut(began, onePair, 1)
+	n.AssertOut(began, onePairAtMost, 1)
 	n.AwaitLease(soon, old)
 
 	newer := n.Start(harness.Ours)
@@ -77,9 +79,7 @@ func TestKubeletRestartsDirectoryReplaced(t *testing.T) {
 	n, kubelet, _, ours := registered(t)
 	kubelet.Terminate()
 	n.Mark("the directory is replaced")
-	if err := os.RemoveAll(n.Registry); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, n.Registry)
 	n.MakeRegistry()
 	n.StartKubelet()
 	n.Await("healing or exit", soon, func() bool { return n.Registered() || !ours.Running() })
@@ -105,7 +105,7 @@ func TestDirectoryReplacedUnderAMount(t *testing.T) {
 		skip(t, "needs root for a mount namespace")
 	}
 	n := harness.New(t, bin)
-	n.StartKubelet()
+	kubelet := n.StartKubelet()
 	n.StartDriver()
 	container, inside := mounted(t, n, n.Registry)
 	// The later of two flags counts.
@@ -114,9 +114,7 @@ func TestDirectoryReplacedUnderAMount(t *testing.T) {
 	n.AwaitRegistered(soon)
 
 	n.Mark("the directory is replaced")
-	if err := os.RemoveAll(n.Registry); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, n.Registry)
 	n.MakeRegistry()
 	if code := ours.AwaitExit(soon); code != 1 {
 		t.Errorf("exit %d, want 1", code)
@@ -124,10 +122,27 @@ func TestDirectoryReplacedUnderAMount(t *testing.T) {
 	next := n.StartUnder(container, harness.Ours, "--plugin-registration-path="+inside)
 	n.AwaitAcceptor(soon, next)
 	// Kubelet watches the directory that is gone until it restarts (K1).
+	kubelet.Terminate()
 	n.StartKubelet()
 	n.AwaitRegistered(soon)
 	next.Terminate()
 	n.AssertLeft()
+}
+
+// removeAll removes a directory in which somebody puts a socket back meanwhile, as an
+// administrator would: by trying again.
+func removeAll(t *testing.T, dir string) {
+	t.Helper()
+	deadline := time.Now().Add(soon)
+	for {
+		err := os.RemoveAll(dir)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, syscall.ENOTEMPTY) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // mounted is a launcher that sees the directory under another name, as a mount,
@@ -159,9 +174,7 @@ func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
 
 	began := n.Mark("the driver's directory is replaced")
 	driver.Kill()
-	if err := os.RemoveAll(n.Dir); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, n.Dir)
 	if err := os.Mkdir(n.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +239,7 @@ func TestKubeletRestartsBesideAFrozenAcceptor(t *testing.T) {
 		ours.Thaw()
 		n.AwaitRegistered(patient)
 		n.AwaitQuiet(onePair, soon)
-		n.AssertOut(began, onePair, 1)
+		n.AssertOut(began, onePairAtMost, 1)
 		ours.Terminate()
 		n.AwaitGone(soon)
 		n.AssertLeft()
@@ -244,7 +257,7 @@ func TestKubeletRestartsBesideAFrozenAcceptor(t *testing.T) {
 		n.AwaitQuiet(onePair, soon)
 		n.AwaitAcceptor(soon, standby)
 		n.AssertFileEvents(began, 1, 0)
-		n.AssertOut(began, onePair, 1)
+		n.AssertOut(began, onePairAtMost, 1)
 		acceptor.Terminate()
 		standby.Terminate()
 		n.AwaitGone(soon)
