@@ -176,11 +176,10 @@ const (
 type Why uint8
 
 const (
-	Left         Why = iota // SIGTERM: exit code 0
-	UnfitPath               // something that is no socket stands at the path
-	LostDir                 // the directory is gone; only a restart mounts it afresh
-	GivenUp                 // kubelet refused for too long
-	numberOfWhys = iota
+	Left      Why = iota // SIGTERM: exit code 0
+	UnfitPath            // something that is no socket stands at the path
+	LostDir              // the directory is gone; only a restart mounts it afresh
+	GivenUp              // kubelet refused for too long
 )
 
 // Action is one thing to do, in the order given. It is comparable.
