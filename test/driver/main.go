@@ -8,7 +8,7 @@
 // connections which it has, without a limit of its own.
 //
 // An inline volume with the attribute crash: "true" ends it at once, as a crash
-// does. With --hold, --await, --list, --kill or --hammer it is no
+// does. With --hold, --await, --list, --kill, --hammer or --watch it is no
 // driver but something else that a test needs, see pod: one image does for all.
 //
 // Goroutines: grpc's, and the one that waits for the signal; all end before the
@@ -70,6 +70,7 @@ func main() {
 	flag.StringVar(&p.list, "list", "", "be a pod instead: print the names in this directory, one a line, and end")
 	flag.StringVar(&p.kill, "kill", "", "be a pod instead: SIGKILL each process whose command line has this, and end")
 	flag.StringVar(&p.hammer, "hammer", "", "be a pod instead: ask the registrar at this socket again and again, until it dies, and end")
+	flag.StringVar(&p.watch, "watch", "", "be a pod instead: print who accepts at these sockets, separated by commas, whenever it changes")
 	flag.Parse()
 	c.endpoint = strings.TrimPrefix(c.endpoint, "unix://")
 

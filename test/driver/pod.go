@@ -18,7 +18,7 @@ import (
 
 // pod is what the program can be instead of a driver; at most one is set.
 type pod struct {
-	hold, await, list, kill, hammer string
+	hold, await, list, kill, hammer, watch string
 }
 
 // role gives what to do, nil for a driver.
@@ -34,6 +34,8 @@ func (p pod) role() func(context.Context) error {
 		return p.killProcesses
 	case p.hammer != "":
 		return p.hammerRegistrar
+	case p.watch != "":
+		return p.watchSockets
 	}
 	return nil
 }
