@@ -141,6 +141,14 @@ e2e: e2e-images ## DaemonSets and pods on a real Kubernetes node on this machine
 		go test -v -p 1 -count=$(E2E_PASSES) -timeout 0 $(if $(value E2E),-run '$(value E2E)') ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME) '
 	@$(say) "make e2e: all passed"
 
+.PHONY: e2e-report
+e2e-report: export HOLDFAST_E2E_REPORT := $(CURDIR)/bin/e2e/report
+e2e-report: ## The same, and a timeline and a picture of each case: bin/e2e/report
+	@rm -rf $(HOLDFAST_E2E_REPORT)
+	@status=0; $(MAKE) --no-print-directory e2e || status=$$?; \
+	cd test/e2e && go run ./cmd/report $(HOLDFAST_E2E_REPORT); \
+	$(say) "make e2e-report: $(HOLDFAST_E2E_REPORT)"; exit $$status
+
 .PHONY: e2e-node
 e2e-node: bin/e2e/node ## The node itself: after its end, by whatever, the machine is as it was
 	@$(E2E_NODE) up && $(E2E_NODE) down # builds the control plane if need be

@@ -28,7 +28,7 @@ func TestMigrate(t *testing.T) {
 				t.Logf("to %s:", w)
 				say(t, r, since)
 			}
-			mustServe(t, load.Stop(10*time.Second))
+			mustServe(t, load, 10*time.Second)
 		})
 	}
 }

@@ -74,7 +74,7 @@ func TestRecreate(t *testing.T) {
 		r.AwaitRolled("node", patient, old)
 		mustKeep(t, r, w, settle)
 		say(t, r, since)
-		mustServe(t, load.Stop(5*time.Second))
+		mustServe(t, load, 5*time.Second)
 	})
 }
 
@@ -87,7 +87,7 @@ func TestRolling(t *testing.T) {
 		r.AwaitRolled("node", patient, old)
 		mustKeep(t, r, w, settle)
 		say(t, r, since)
-		mustServe(t, load.Stop(10*time.Second))
+		mustServe(t, load, 10*time.Second)
 	})
 }
 

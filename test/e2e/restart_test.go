@@ -52,7 +52,7 @@ func TestForceDelete(t *testing.T) {
 		}
 		mustKeep(t, r, w, restarted)
 		say(t, r, since)
-		mustServe(t, load.Stop(10*time.Second))
+		mustServe(t, load, 10*time.Second)
 	})
 }
 
@@ -65,7 +65,7 @@ func TestKilled(t *testing.T) {
 		r.Await("its restart", soon, func() bool { return restarts(r) > 0 && len(r.Ready("node")) > 0 })
 		mustKeep(t, r, w, restarted)
 		say(t, r, since)
-		mustServe(t, load.Stop(10*time.Second))
+		mustServe(t, load, 10*time.Second)
 	})
 }
 
@@ -87,7 +87,7 @@ func TestOutOfMemory(t *testing.T) {
 		}
 		mustKeep(t, r, w, restarted)
 		say(t, r, since)
-		mustServe(t, load.Stop(10*time.Second))
+		mustServe(t, load, 10*time.Second)
 	})
 }
 

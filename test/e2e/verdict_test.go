@@ -16,6 +16,9 @@ const (
 	restarted = 4 * time.Second
 )
 
+// unmounts is how long a pod that was mounted before may take to go, after all.
+const unmounts = 5 * time.Second
+
 // lossWatch is how long a loss is watched, so that it is not taken for a gap.
 const lossWatch = 10 * time.Second
 
@@ -31,6 +34,12 @@ func mustKeep(t *testing.T, r *kit.Run, w who, limit time.Duration) {
 		t.Errorf("the CSINode has not the driver %v after the last event of a pod", time.Since(r.LastPodEvent()).Round(100*time.Millisecond))
 	}
 	r.Watch(settle)
+	mustHave(t, r)
+}
+
+// mustHave wants that nothing happened since.
+func mustHave(t *testing.T, r *kit.Run) {
+	t.Helper()
 	if last := r.CSINode.Last(); !last.Present {
 		t.Errorf("the CSINode lost the driver late, at %s", last.At.Format(time.TimeOnly))
 	}
@@ -55,12 +64,19 @@ func say(t *testing.T, r *kit.Run, since time.Time) {
 	t.Logf("%d times out of the CSINode, %.1f s in all", times, missing.Seconds())
 }
 
-// mustServe wants no pod stuck, mounting or going.
-func mustServe(t *testing.T, result kit.Result) {
+// mustServe wants no pod stuck, mounting or going, and that a pod which was mounted
+// before goes within unmounts.
+func mustServe(t *testing.T, load *kit.Load, limit time.Duration) {
 	t.Helper()
+	result := load.Stop(limit)
 	t.Logf("%s", result)
 	if len(result.StuckMounting)+len(result.StuckGoing) > 0 {
 		t.Errorf("pods are stuck")
+	}
+	if took, err := load.DeleteKept(unmounts); err != nil {
+		t.Error(err)
+	} else {
+		t.Logf("a pod that was mounted before went in %.1f s", took.Seconds())
 	}
 }
 
@@ -82,6 +98,8 @@ func judge(t *testing.T, r *kit.Run, w who, load *kit.Load, since time.Time) {
 		return
 	}
 	mustKeep(t, r, w, settle)
+	r.Watch(lossWatch - 2*settle) // for as long as the peer
+	mustHave(t, r)
 	say(t, r, since)
-	mustServe(t, load.Stop(5*time.Second))
+	mustServe(t, load, 5*time.Second)
 }

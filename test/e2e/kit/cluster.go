@@ -32,11 +32,14 @@ type Cluster struct {
 	Node   string
 	// RestartKubelet is a command that does, empty if there is none.
 	RestartKubelet string
+	// Report is a directory for the facts of each case, empty if none are wanted.
+	Report string
 }
 
 // Connect reads the environment: KUBECONFIG; the images HOLDFAST_E2E_REGISTRAR,
 // HOLDFAST_E2E_PEER and HOLDFAST_E2E_DRIVER, which have defaults, as `make e2e`
-// names them; HOLDFAST_E2E_RESTART_KUBELET, a shell command.
+// names them; HOLDFAST_E2E_RESTART_KUBELET, a shell command; HOLDFAST_E2E_REPORT, an
+// absolute directory.
 func Connect(ctx context.Context) (*Cluster, error) {
 	path := os.Getenv("KUBECONFIG")
 	if path == "" {
@@ -59,6 +62,7 @@ func Connect(ctx context.Context) (*Cluster, error) {
 		},
 		Client:         client,
 		RestartKubelet: os.Getenv("HOLDFAST_E2E_RESTART_KUBELET"),
+		Report:         os.Getenv("HOLDFAST_E2E_REPORT"),
 	}
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

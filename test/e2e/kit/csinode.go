@@ -49,6 +49,13 @@ func (m *Membership) see(node *storagev1.CSINode) {
 	m.all = append(m.all, now)
 }
 
+// Changes is the whole history.
+func (m *Membership) Changes() []Change {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.all)
+}
+
 // Last is the last change, zero if the driver was never there.
 func (m *Membership) Last() Change {
 	m.mu.Lock()

@@ -35,6 +35,9 @@ func (r *Run) Start(name string) *User {
 		},
 	}
 	u := &User{Name: name, Made: time.Now()}
+	r.mu.Lock()
+	r.started = append(r.started, u)
+	r.mu.Unlock()
 	_, err := r.Client.CoreV1().Pods(r.ns).Create(r.ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		r.Trace.Add(name, "not made: %v", err)
@@ -74,6 +77,7 @@ type Load struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 	users []*User
+	kept  *User // mounted before, and not deleted before the load stops
 }
 
 // StartLoad mounts a few volumes and begins.
@@ -84,6 +88,8 @@ func (r *Run) StartLoad() *Load {
 	for i := range 3 {
 		l.users = append(l.users, r.Start(fmt.Sprintf("before-%d", i)))
 	}
+	l.kept = r.Start("kept")
+	l.users = append(l.users, l.kept)
 	for _, u := range l.users {
 		r.AwaitMounted(u, 30*time.Second)
 	}
@@ -108,7 +114,7 @@ func (l *Load) work(ctx context.Context) {
 			l.users = append(l.users, l.run.Start(fmt.Sprintf("during-%d", i)))
 			i++
 			for _, u := range l.users {
-				if !u.Mounted.IsZero() && u.Deleted.IsZero() {
+				if u != l.kept && !u.Mounted.IsZero() && u.Deleted.IsZero() {
 					l.run.DeletePod(u)
 					break
 				}
@@ -129,6 +135,18 @@ func (l *Load) look() {
 			u.Gone = time.Now()
 		}
 	}
+}
+
+// DeleteKept deletes, after the load has stopped, the pod that was mounted before
+// it all. It is an error if it does not go in time.
+func (l *Load) DeleteKept(limit time.Duration) (time.Duration, error) {
+	u := l.kept
+	l.run.DeletePod(u)
+	if !within(limit, func() bool { return l.run.Pods()[u.Name] == nil }) {
+		return 0, fmt.Errorf("a pod that was mounted before is still there %v after its deletion", limit)
+	}
+	u.Gone = time.Now()
+	return u.Gone.Sub(u.Deleted), nil
 }
 
 // Result is what a load saw.

@@ -137,6 +137,8 @@ func (r *Run) registrar(p Plugin, name string) corev1.Container {
 			"--csi-address=/csi/" + p.socket(),
 			"--kubelet-registration-path=" + kubelet + "/plugins/" + name + "/" + p.socket(),
 		},
+		// For the report, which says whose socket it is; no registrar reads it.
+		Env: []corev1.EnvVar{field("POD_NAME", "metadata.name")},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "csi", MountPath: "/csi"},
 			{Name: "registration", MountPath: "/registration"},

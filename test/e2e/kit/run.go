@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/holdfast-csi/node-driver-registrar/test/e2e/facts"
 )
 
 // Run is one case with one registrar: a namespace and a driver name of its own,
@@ -40,6 +42,9 @@ type Run struct {
 	failed []Record               // FailedMount and the like
 	said   map[string]string      // what was last said about a pod
 	lastAt time.Time              // of the last event of a plugin's pod
+
+	started []*User                  // all pods with a volume
+	lives   map[string]*facts.Plugin // all plugins' pods
 }
 
 // New makes the namespace and the CSIDriver, and begins to watch.
@@ -49,6 +54,7 @@ func New(t testing.TB, c *Cluster) *Run {
 	r := &Run{
 		Cluster: c, Driver: id + ".e2e.holdfast", Trace: &Trace{began: time.Now()}, t: t, ns: "e2e-" + id,
 		pods: map[string]*corev1.Pod{}, said: map[string]string{},
+		lives: map[string]*facts.Plugin{},
 	}
 	r.CSINode = &Membership{driver: r.Driver, trace: r.Trace}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -72,6 +78,7 @@ func New(t testing.TB, c *Cluster) *Run {
 		return err == nil
 	})
 	r.watch(ctx)
+	r.startWatcher()
 	return r
 }
 
@@ -150,6 +157,7 @@ func (r *Run) seePod(p *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pods[p.Name] = p
+	r.live(p, false)
 	if state == r.said[p.Name] || state == "" {
 		return
 	}
@@ -164,6 +172,7 @@ func (r *Run) podGone(p *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, p.Name)
+	r.live(p, true)
 	at := r.Trace.Add(p.Name, "is gone")
 	if plugin(p) {
 		r.lastAt = at
@@ -209,9 +218,12 @@ func (r *Run) LastPodEvent() time.Time {
 	return r.lastAt
 }
 
+// mark is who does what the test does.
+const mark = "---"
+
 // Mark writes into the trace what the test does.
 func (r *Run) Mark(format string, args ...any) time.Time {
-	return r.Trace.Add("---", format, args...)
+	return r.Trace.Add(mark, format, args...)
 }
 
 // Await waits for what the watches will have told.
@@ -265,6 +277,7 @@ func (r *Run) must(err error, what string) {
 // unmount, beside the next test and on the node for ever.
 func (r *Run) cleanup() {
 	defer r.stop()
+	r.report()
 	if r.t.Failed() || os.Getenv("HOLDFAST_E2E_TRACE") != "" {
 		r.logs()
 		r.t.Logf("the trace:\n%s", r.Trace)

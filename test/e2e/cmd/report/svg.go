@@ -1,0 +1,295 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strings"
+
+	"github.com/holdfast-csi/node-driver-registrar/test/e2e/facts"
+)
+
+// The picture's measures, in pixels.
+const (
+	width    = 960.0
+	plotFrom = 212.0
+	plotTo   = 940.0
+	rowHigh  = 27.0
+	barHigh  = 15.0
+	before   = 3.0 // seconds shown before zero
+	longest  = 45.0
+)
+
+const style = `<style>
+text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:#1f2328}
+.bg{fill:#fff}.panel{fill:#f6f8fa}.grid{stroke:#d1d9e0}.mark{stroke:#1f2328;stroke-dasharray:3 3}
+.title{font-size:17px;font-weight:600}.head{font-size:15px;font-weight:600}text.soft{fill:#59636e}text.good,tspan.good{fill:#1a7f37}text.bad,tspan.bad{fill:#cf222e}.small{font-size:12px}
+.good{fill:#1a7f37}.bad{fill:#cf222e}.open{fill:#8c959f}text.in{fill:#fff;font-size:11px;font-weight:600}
+.badline{stroke:#cf222e}
+.p0{fill:#9a6700}.p1{fill:#0969da}.p2{fill:#8250df}.p3{fill:#bf3989}.going{fill-opacity:.45}
+@media (prefers-color-scheme:dark){
+text{fill:#f0f6fc}.bg{fill:#0d1117}.panel{fill:#151b23}.grid{stroke:#3d444d}.mark{stroke:#f0f6fc}text.soft{fill:#9198a1}text.good,tspan.good{fill:#3fb950}text.bad,tspan.bad{fill:#f85149}
+.good{fill:#238636}.bad{fill:#da3633}.open{fill:#7d8590}text.in{fill:#fff}.badline{stroke:#f85149}
+.p0{fill:#9e6a03}.p1{fill:#1f6feb}.p2{fill:#8957e5}.p3{fill:#bf4b8a}}
+</style>
+`
+
+// titles say what a case is to somebody who has not read it.
+var titles = map[string]string{
+	"TestSurge":            "A driver is updated with maxSurge 1: old and new pod overlap on the node",
+	"TestSurgeMinReady":    "A rolling update with maxSurge 1, minReadySeconds 5",
+	"TestSurgeUnlinked":    "A rolling update with maxSurge 1; the old driver removes its successor's csi.sock",
+	"TestCopy":             "A copy of the DaemonSet with the same csi.sock comes and goes",
+	"TestCopyAndDelete":    "A copy of the DaemonSet with a csi.sock of its own comes and goes",
+	"TestRecreate":         "The DaemonSet is deleted and made again at once; the driver is slow to stop",
+	"TestRecreateSidecar":  "Deleted and made again at once; slow driver, registrar as native sidecar",
+	"TestForegroundDelete": "The DaemonSet is deleted in the foreground and made again; the driver is slow to stop",
+	"TestRolling":          "A rolling update without surge",
+	"TestForceDelete":      "The pod is deleted by force",
+	"TestKilled":           "The registrar is killed",
+	"TestOutOfMemory":      "The registrar runs out of memory",
+	"TestKubeletRestart":   "Kubelet restarts",
+	"TestInstallUninstall": "The DaemonSet is deleted",
+	"TestThreeDrivers":     "A rolling update with maxSurge 1, three drivers in one pod",
+	"TestRestricted":       "A rolling update with maxSurge 1, no capabilities, 32 Mi",
+	"TestNothingLeft":      "The DaemonSet is deleted",
+	"TestMigrate/surge":    "Incumbent-like, then Holdfast, then back, with maxSurge 1",
+	"TestMigrate/plain":    "Incumbent-like, then Holdfast, then back, without surge",
+}
+
+type drawing struct {
+	strings.Builder
+	y         float64 // where the next row begins
+	seconds   float64 // shown after zero
+	socketToo bool    // whether csi.sock is worth a row
+}
+
+// picture draws the registrars that ran a case, one panel each.
+func picture(cases []facts.Case) string {
+	d := &drawing{y: 44}
+	for _, c := range cases {
+		d.seconds = max(d.seconds, shownUntil(c)-zero(c))
+		last := acceptors(c, c.Socket)
+		gone := last[len(last)-1]
+		if gone.what != "accepts" && len(c.Plugins) > 0 && c.Plugins[len(c.Plugins)-1].Gone == 0 {
+			d.socketToo = true
+		}
+	}
+	d.seconds = min(math.Ceil(d.seconds), longest)
+	for _, c := range cases {
+		d.panel(c)
+	}
+	d.axis()
+	d.legend()
+	var b strings.Builder
+	title := titles[cases[0].Name]
+	if title == "" {
+		title = cases[0].Name
+	}
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img">`+"\n", width, d.y, width, d.y)
+	fmt.Fprintf(&b, "<title>%s</title>\n%s", html.EscapeString(title), style)
+	fmt.Fprintf(&b, `<rect class="bg" width="%.0f" height="%.0f" rx="8"/>`+"\n", width, d.y)
+	fmt.Fprintf(&b, `<text class="title" x="20" y="29">%s</text>`+"\n", html.EscapeString(title))
+	b.WriteString(d.String())
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+// shownUntil leaves out how the test ends.
+func shownUntil(c facts.Case) float64 {
+	for _, m := range c.Marks {
+		if m.Text == loadStops {
+			return m.At + 1
+		}
+	}
+	return c.Ended
+}
+
+func (d *drawing) x(at float64) float64 {
+	at = min(max(at, -before), d.seconds)
+	return plotFrom + (at+before)/(d.seconds+before)*(plotTo-plotFrom)
+}
+
+func (d *drawing) out(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
+
+// text is words at a place; anchor is start, middle or end.
+func (d *drawing) text(x, y float64, class, anchor, words string) {
+	d.out(`<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, class, x, y, anchor, html.EscapeString(words))
+}
+
+func (d *drawing) panel(c facts.Case) {
+	rows := float64(len(c.Plugins) + 4)
+	if d.socketToo {
+		rows++
+	}
+	high := 58 + rows*rowHigh
+	d.out(`<rect class="panel" x="10" y="%.1f" width="%.1f" height="%.1f" rx="6"/>`, d.y, width-20, high)
+	driver, pods, good := verdict(c)
+	class := map[bool]string{true: "good", false: "bad"}[good]
+	name := whose(c.With)
+	d.out(`<text class="head" x="20" y="%.1f">%s: <tspan class="%s">%s</tspan></text>`, d.y+22,
+		html.EscapeString(strings.ToUpper(name[:1])+name[1:]), class, html.EscapeString(driver))
+	d.text(plotTo, d.y+22, class, "end", strings.Join(pods, " · "))
+	top := d.y + 36
+	d.y = top + 18
+	z := zero(c)
+	for i, p := range c.Plugins {
+		d.label(ordinal(i, len(c.Plugins)) + " pod of the driver")
+		d.life(c, p, i)
+	}
+	d.label("registration socket is of")
+	d.owners(c, c.Path)
+	if d.socketToo {
+		d.label("csi.sock is of")
+		d.owners(c, c.Socket)
+	}
+	d.label("kubelet knows the driver")
+	for _, s := range once(membership(c), "present") {
+		if s.what == "present" {
+			d.bar(s.from-z, s.to-z, "good", "yes")
+		} else {
+			d.bar(s.from-z, s.to-z, "bad", "NO")
+		}
+	}
+	d.y += rowHigh
+	d.label("new pods: mounted?")
+	d.dots(mounts(c), z)
+	d.label("deleted pods: unmounted?")
+	d.dots(unmounts(c), z)
+	d.marks(c, top+8, d.y-6)
+	d.y += 16
+}
+
+// marks says what the test did, and when.
+func (d *drawing) marks(c facts.Case, top, bottom float64) {
+	free := 0.0
+	for _, m := range c.Marks {
+		at := m.At - zero(c)
+		if at < 0 || at > d.seconds || m.Text == loadStops {
+			continue
+		}
+		x := d.x(at)
+		words := m.Text
+		for _, rest := range []string{" (", " what has ", " until it", " of node"} {
+			words, _, _ = strings.Cut(words, rest)
+		}
+		if i := strings.Index(words, " localhost/"); i > 0 {
+			words = strings.TrimSuffix(words[:i]+" "+words[strings.LastIndex(words, "/")+1:], ":e2e")
+		}
+		d.out(`<line class="mark" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, top-10, bottom)
+		if x > free {
+			d.text(x+4, top, "small", "start", words)
+			free = x + 7*float64(len(words))
+		}
+	}
+}
+
+func ordinal(i, n int) string {
+	switch {
+	case n == 1:
+		return "the"
+	case i == 0:
+		return "old"
+	case n == 2:
+		return "new"
+	}
+	return fmt.Sprintf("%d.", i+1)
+}
+
+func (d *drawing) label(words string) { d.text(plotFrom-10, d.y+12.5, "", "end", words) }
+
+// life is a pod's row.
+func (d *drawing) life(c facts.Case, p facts.Plugin, i int) {
+	z, class := zero(c), paint(i)
+	end := c.Ended
+	if p.Gone > 0 {
+		end = p.Gone
+	}
+	stops := end
+	if p.Deleting > 0 {
+		stops = p.Deleting
+	}
+	from := p.Seen
+	if p.Ready > 0 {
+		d.bar(p.Seen-z, p.Ready-z, class+" going", "")
+		from = p.Ready
+	}
+	d.bar(from-z, stops-z, class, "runs")
+	d.bar(stops-z, end-z, class+" going", "stops")
+	d.y += rowHigh
+}
+
+func paint(i int) string { return fmt.Sprintf("p%d", i%4) }
+
+// owners is a socket's row.
+func (d *drawing) owners(c facts.Case, changes []facts.Accept) {
+	for _, s := range once(acceptors(c, changes), "accepts") {
+		from, to := s.from-zero(c), s.to-zero(c)
+		if s.what != "accepts" {
+			d.bar(from, to, "bad", "nobody")
+			continue
+		}
+		class, words := "open", ""
+		for i, p := range c.Plugins {
+			if p.Name == s.pod {
+				class, words = paint(i), ordinal(i, len(c.Plugins))
+			}
+		}
+		d.bar(from, to, class, words)
+	}
+	d.y += rowHigh
+}
+
+// bar is a stretch of a row, and words in it if there is room.
+func (d *drawing) bar(from, to float64, class, words string) {
+	if to <= -before || from >= d.seconds || to <= from {
+		return
+	}
+	x, end := d.x(from), d.x(to)
+	wide := max(end-x, 1.5)
+	d.out(`<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, class, x, d.y, wide, barHigh)
+	if words != "" && wide > 8*float64(len(words))+6 {
+		d.text(x+wide/2, d.y+11.5, "in", "middle", words)
+	}
+}
+
+// dots are a row of pods: a filled circle went well, a cross did not by the end.
+func (d *drawing) dots(all []fate, z float64) {
+	y := d.y + barHigh/2
+	for _, f := range all {
+		if f.at-z < -before || f.at-z > d.seconds {
+			continue
+		}
+		d.dot(d.x(f.at-z), y, f.outcome)
+	}
+	d.y += rowHigh
+}
+
+func (d *drawing) dot(x, y float64, outcome string) {
+	if outcome == "bad" {
+		d.out(`<path class="badline" stroke-width="2.6" d="M%.1f %.1fl10 10m0 -10l-10 10"/>`, x-5, y-5)
+		return
+	}
+	d.out(`<circle class="%s" cx="%.1f" cy="%.1f" r="5.2"/>`, outcome, x, y)
+}
+
+func (d *drawing) axis() {
+	step := 5.0
+	if d.seconds < 12 {
+		step = 2
+	}
+	for s := 0.0; s <= d.seconds; s += step {
+		d.text(d.x(s), d.y+8, "soft small", "middle", fmt.Sprintf("%.0f s", s))
+	}
+	d.y += 26
+}
+
+func (d *drawing) legend() {
+	y := d.y + 2
+	d.dot(plotFrom+5, y-4, "good")
+	d.text(plotFrom+17, y, "soft small", "start", "done")
+	d.dot(plotFrom+75, y-4, "bad")
+	d.text(plotFrom+87, y, "soft small", "start", "not done when the test ended")
+	d.text(plotTo, y, "soft small", "end", "each second one pod is made and one deleted")
+	d.y += 16
+}
