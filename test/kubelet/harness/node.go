@@ -99,6 +99,7 @@ func (n *Node) cleanup() {
 	if n.tb.Failed() || os.Getenv("HOLDFAST_TRACE") != "" {
 		n.tb.Log(n.Trace.String(printRecords))
 	}
+	n.Trace.forget()
 	if err := os.RemoveAll(n.Root); err != nil {
 		n.tb.Error(err)
 	}
