@@ -6,5 +6,8 @@
 //
 // They know nothing of how the cluster came to be: KUBECONFIG says where it is,
 // and kit.Images says which images it has. `make e2e` does all of it on this
-// machine, with the node of test/e2e/node.
+// machine, with the node of test/e2e/node; kind/run.sh does it with Docker.
+//
+// With HOLDFAST_E2E_REPORT, a directory, each case writes down what it recorded
+// (package facts), and cmd/report makes timelines and pictures of that.
 package e2e

@@ -32,6 +32,36 @@ func TestSurgeMinReady(t *testing.T) {
 	})
 }
 
+// TestCopy: the DaemonSet is copied under a second name, with the same csi.sock,
+// and the copy deleted. The first pod's socket is a file without a name since the
+// copy bound its own, so nothing mounts after it, with any registrar: its driver
+// does not notice. What is judged is the registration; what pods get is only said.
+func TestCopy(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
+		load := r.StartLoad()
+		since := r.Apply(kit.Plugin{Name: "copy", Registrar: w.image(), DriverArgs: tidy})
+		r.AwaitReady("copy", soon)
+		r.Watch(3 * time.Second) // kubelet takes note of the second one
+		r.Delete("copy")
+		r.AwaitNoPods("copy", patient)
+		if w == peer {
+			mustLose(t, r)
+		} else {
+			mustKeep(t, r, w, settle)
+			r.Watch(lossWatch - 2*settle)
+			mustHave(t, r)
+		}
+		say(t, r, since)
+		t.Logf("%s", load.Stop(5*time.Second))
+		// The way out: a restart binds the socket anew.
+		old := r.Ready("node")
+		r.Restart("node")
+		r.AwaitRolled("node", patient, old...)
+		r.AwaitRegistered(soon)
+	})
+}
+
 // TestCopyAndDelete: the DaemonSet is copied under a second name with a csi.sock
 // of its own, and the copy deleted.
 func TestCopyAndDelete(t *testing.T) {
@@ -75,6 +105,23 @@ func TestRecreate(t *testing.T) {
 		mustKeep(t, r, w, settle)
 		say(t, r, since)
 		mustServe(t, load, 5*time.Second)
+	})
+}
+
+// TestForegroundDelete: the same, deleted in the foreground, and made again when
+// all is gone: what operators do instead. There is no overlap, but the driver is
+// away for as long as it is slow to stop.
+func TestForegroundDelete(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		p := kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: append([]string{"--stop-delay=8s"}, tidy...)}
+		r.Register(p)
+		load := r.StartLoad()
+		since := r.DeleteForeground("node", patient)
+		r.Apply(p)
+		r.AwaitReady("node", soon)
+		mustKeep(t, r, w, settle)
+		say(t, r, since)
+		mustServe(t, load, 20*time.Second)
 	})
 }
 

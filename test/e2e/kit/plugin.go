@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -193,6 +194,21 @@ func (r *Run) Delete(name string) time.Time {
 	background := metav1.DeletePropagationBackground
 	err := r.Client.AppsV1().DaemonSets(r.ns).Delete(r.ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})
 	r.must(err, "delete the DaemonSet")
+	return at
+}
+
+// DeleteForeground deletes the DaemonSet in the foreground, and waits until it is
+// gone with its pods, as kubectl does.
+func (r *Run) DeleteForeground(name string, limit time.Duration) time.Time {
+	r.t.Helper()
+	at := r.Mark("delete the DaemonSet %s in the foreground", name)
+	foreground := metav1.DeletePropagationForeground
+	sets := r.Client.AppsV1().DaemonSets(r.ns)
+	r.must(sets.Delete(r.ctx, name, metav1.DeleteOptions{PropagationPolicy: &foreground}), "delete the DaemonSet")
+	r.Await("the DaemonSet to go", limit, func() bool {
+		_, err := sets.Get(r.ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
 	return at
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-csi/node-driver-registrar/test/e2e/facts"
@@ -70,8 +71,8 @@ func picture(cases []facts.Case) string {
 	for _, c := range cases {
 		d.seconds = max(d.seconds, shownUntil(c)-zero(c))
 		last := acceptors(c, c.Socket)
-		gone := last[len(last)-1]
-		if gone.what != "accepts" && len(c.Plugins) > 0 && c.Plugins[len(c.Plugins)-1].Gone == 0 {
+		alive := slices.ContainsFunc(c.Plugins, func(p facts.Plugin) bool { return p.Gone == 0 })
+		if alive && last[len(last)-1].what != "accepts" {
 			d.socketToo = true
 		}
 	}
@@ -134,7 +135,7 @@ func (d *drawing) panel(c facts.Case) {
 	d.y = top + 18
 	z := zero(c)
 	for i, p := range c.Plugins {
-		d.label(ordinal(i, len(c.Plugins)) + " pod of the driver")
+		d.label(called(c, i) + " pod of the driver")
 		d.life(c, p, i)
 	}
 	d.label("registration socket is of")
@@ -170,6 +171,7 @@ func (d *drawing) marks(c facts.Case, top, bottom float64) {
 		}
 		x := d.x(at)
 		words := m.Text
+		words = strings.ReplaceAll(words, "the DaemonSet ", "")
 		for _, rest := range []string{" (", " what has ", " until it", " of node"} {
 			words, _, _ = strings.Cut(words, rest)
 		}
@@ -184,8 +186,13 @@ func (d *drawing) marks(c facts.Case, top, bottom float64) {
 	}
 }
 
-func ordinal(i, n int) string {
+// called is what the i-th pod is: by its DaemonSet if there are two, else by age.
+func called(c facts.Case, i int) string {
+	n := len(c.Plugins)
+	set := func(p facts.Plugin) string { return p.Name[:max(0, strings.LastIndex(p.Name, "-"))] }
 	switch {
+	case slices.ContainsFunc(c.Plugins, func(p facts.Plugin) bool { return set(p) != set(c.Plugins[0]) }) && n == 2:
+		return []string{"first", set(c.Plugins[i])}[min(i, 1)]
 	case n == 1:
 		return "the"
 	case i == 0:
@@ -232,7 +239,7 @@ func (d *drawing) owners(c facts.Case, changes []facts.Accept) {
 		class, words := "open", ""
 		for i, p := range c.Plugins {
 			if p.Name == s.pod {
-				class, words = paint(i), ordinal(i, len(c.Plugins))
+				class, words = paint(i), called(c, i)
 			}
 		}
 		d.bar(from, to, class, words)

@@ -30,8 +30,6 @@ type span struct {
 	pod      string
 }
 
-func (s span) length() float64 { return s.to - s.from }
-
 // membership is CSINode as spans, present or missing, from 0 to the end.
 func membership(c facts.Case) []span {
 	all := []span{{0, c.Ended, "missing", ""}}
@@ -141,7 +139,7 @@ func (t tally) say(verb string) string {
 		return ""
 	}
 	s := fmt.Sprintf("%d of %d pods %s", t.good, t.good+t.bad, verb)
-	if t.good > 0 {
+	if t.bad == 0 {
 		s += fmt.Sprintf(" (slowest %.1f s)", t.worst)
 	}
 	return s
@@ -174,6 +172,9 @@ func verdict(c facts.Case) (driver string, pods []string, good bool) {
 		if s != "" {
 			pods = append(pods, s)
 		}
+	}
+	if last.what == "present" && m.bad+u.bad > 0 {
+		driver += ", but pods fail"
 	}
 	return driver, pods, last.what == "present" && m.bad+u.bad == 0
 }
