@@ -81,8 +81,9 @@ func TestExitAlone(t *testing.T) {
 	}
 	middle := median(took)
 	t.Logf("SIGTERM to exit: median %v of %v", middle, took)
-	if middle >= 50*time.Millisecond {
-		t.Errorf("median %v from SIGTERM to exit, want under 50 ms", middle)
+	// It takes some 5 ms, which make bench measures; a wait for nobody would take 250.
+	if middle >= 200*time.Millisecond {
+		t.Errorf("median %v from SIGTERM to exit: what does it wait for?", middle)
 	}
 }
 
