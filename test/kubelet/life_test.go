@@ -66,7 +66,7 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// TestExitAlone: SIGTERM to exit takes under 50 ms when nobody else is there.
+// TestExitAlone: SIGTERM to exit waits for nothing when nobody else is there.
 // Not parallel, so that the machine is free for it; the median of nine, since
 // one measurement says little.
 func TestExitAlone(t *testing.T) {
