@@ -45,6 +45,13 @@ func mustHave(t *testing.T, r *kit.Run) {
 	}
 }
 
+// survived says, after kubelet had time to take note of all, whether the driver is
+// still there.
+func survived(r *kit.Run) bool {
+	r.Watch(lossWatch / 3)
+	return r.CSINode.Last().Present
+}
+
 // mustLose wants to see the incumbent's loss, or this test sees nothing.
 func mustLose(t *testing.T, r *kit.Run) {
 	t.Helper()

@@ -53,12 +53,14 @@ func (r *Run) startWatcher() {
 func (r *Run) pathInWatcher() string   { return "/registration/" + r.Driver + "-reg.sock" }
 func (r *Run) socketInWatcher() string { return "/plugins/" + r.Driver + "/csi.sock" }
 
-// report writes down what was recorded until now.
-func (r *Run) report() {
-	if r.Report == "" {
+// EndReport writes down what was recorded until now; what follows, up to the end of
+// the test, is not in the report.
+func (r *Run) EndReport() {
+	if r.Report == "" || r.reported {
 		return
 	}
-	name, with := r.t.Name(), "case"
+	r.reported = true
+	name, with := r.t.Name(), "holdfast"
 	for _, w := range []string{"peer", "holdfast"} {
 		if rest, ok := strings.CutSuffix(name, "/"+w); ok {
 			name, with = rest, w

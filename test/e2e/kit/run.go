@@ -45,6 +45,8 @@ type Run struct {
 
 	started []*User                  // all pods with a volume
 	lives   map[string]*facts.Plugin // all plugins' pods
+
+	reported bool
 }
 
 // New makes the namespace and the CSIDriver, and begins to watch.
@@ -277,7 +279,7 @@ func (r *Run) must(err error, what string) {
 // unmount, beside the next test and on the node for ever.
 func (r *Run) cleanup() {
 	defer r.stop()
-	r.report()
+	r.EndReport()
 	if r.t.Failed() || os.Getenv("HOLDFAST_E2E_TRACE") != "" {
 		r.logs()
 		r.t.Logf("the trace:\n%s", r.Trace)

@@ -102,3 +102,23 @@ func TestNothingToReport(t *testing.T) {
 		t.Error("no facts are no error")
 	}
 }
+
+// TestReadme: docs/surge.svg is the picture of the facts in testdata, which one run
+// of TestSurge recorded. To renew it, copy those of a run and write the picture
+// with UPDATE=1.
+func TestReadme(t *testing.T) {
+	cases, err := facts.Read("testdata")
+	if err != nil || len(cases) != 2 {
+		t.Fatalf("%d cases in testdata, %v; want 2", len(cases), err)
+	}
+	file := filepath.Join("..", "..", "..", "..", "docs", "surge.svg")
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(picture(cases)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, err := os.ReadFile(file)
+	if err != nil || string(now) != picture(cases) {
+		t.Errorf("docs/surge.svg is not the picture of testdata (%v): UPDATE=1 go test ./cmd/report", err)
+	}
+}

@@ -26,11 +26,11 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
 .bg{fill:#fff}.panel{fill:#f6f8fa}.grid{stroke:#d1d9e0}.mark{stroke:#1f2328;stroke-dasharray:3 3}
 .title{font-size:17px;font-weight:600}.head{font-size:15px;font-weight:600}text.soft{fill:#59636e}text.good,tspan.good{fill:#1a7f37}text.bad,tspan.bad{fill:#cf222e}.small{font-size:12px}
 .good{fill:#1a7f37}.bad{fill:#cf222e}.open{fill:#8c959f}text.in{fill:#fff;font-size:11px;font-weight:600}
-.badline{stroke:#cf222e}
+.badline{stroke:#cf222e}.late{fill:none;stroke:#1a7f37;stroke-width:2}
 .p0{fill:#9a6700}.p1{fill:#0969da}.p2{fill:#8250df}.p3{fill:#bf3989}.going{fill-opacity:.45}
 @media (prefers-color-scheme:dark){
 text{fill:#f0f6fc}.bg{fill:#0d1117}.panel{fill:#151b23}.grid{stroke:#3d444d}.mark{stroke:#f0f6fc}text.soft{fill:#9198a1}text.good,tspan.good{fill:#3fb950}text.bad,tspan.bad{fill:#f85149}
-.good{fill:#238636}.bad{fill:#da3633}.open{fill:#7d8590}text.in{fill:#fff}.badline{stroke:#f85149}
+.good{fill:#238636}.bad{fill:#da3633}.open{fill:#7d8590}text.in{fill:#fff}.badline{stroke:#f85149}.late{stroke:#3fb950}
 .p0{fill:#9e6a03}.p1{fill:#1f6feb}.p2{fill:#8957e5}.p3{fill:#bf4b8a}}
 </style>
 `
@@ -119,7 +119,10 @@ func (d *drawing) text(x, y float64, class, anchor, words string) {
 }
 
 func (d *drawing) panel(c facts.Case) {
-	rows := float64(len(c.Plugins) + 4)
+	rows := float64(len(c.Plugins) + 2)
+	if len(c.Users) > 0 {
+		rows += 2
+	}
 	if d.socketToo {
 		rows++
 	}
@@ -127,10 +130,10 @@ func (d *drawing) panel(c facts.Case) {
 	d.out(`<rect class="panel" x="10" y="%.1f" width="%.1f" height="%.1f" rx="6"/>`, d.y, width-20, high)
 	driver, pods, good := verdict(c)
 	class := map[bool]string{true: "good", false: "bad"}[good]
-	name := whose(c.With)
+	name := whose(c)
 	d.out(`<text class="head" x="20" y="%.1f">%s: <tspan class="%s">%s</tspan></text>`, d.y+22,
 		html.EscapeString(strings.ToUpper(name[:1])+name[1:]), class, html.EscapeString(driver))
-	d.text(plotTo, d.y+22, class, "end", strings.Join(pods, " · "))
+	d.text(plotTo, d.y+22, class+" small", "end", strings.Join(pods, " · "))
 	top := d.y + 36
 	d.y = top + 18
 	z := zero(c)
@@ -146,6 +149,9 @@ func (d *drawing) panel(c facts.Case) {
 	}
 	d.label("kubelet knows the driver")
 	for _, s := range once(membership(c), "present") {
+		if s.what != "present" && uninstalled(c, s.from) {
+			continue
+		}
 		if s.what == "present" {
 			d.bar(s.from-z, s.to-z, "good", "yes")
 		} else {
@@ -153,13 +159,19 @@ func (d *drawing) panel(c facts.Case) {
 		}
 	}
 	d.y += rowHigh
-	d.label("new pods: mounted?")
-	d.dots(mounts(c), z)
-	d.label("deleted pods: unmounted?")
-	d.dots(unmounts(c), z)
+	if len(c.Users) > 0 {
+		d.label("new pods: mounted?")
+		d.dots(mounts(c), z)
+		d.label("deleted pods: unmounted?")
+		d.dots(unmounts(c), z)
+	}
 	d.marks(c, top+8, d.y-6)
 	d.y += 16
 }
+
+// shorter makes marks fit.
+var shorter = strings.NewReplacer("the DaemonSet ", "", " of node", "",
+	"localhost/holdfast/registrar:e2e", "Holdfast", "localhost/holdfast/peer:e2e", "incumbent-like")
 
 // marks says what the test did, and when.
 func (d *drawing) marks(c facts.Case, top, bottom float64) {
@@ -171,12 +183,9 @@ func (d *drawing) marks(c facts.Case, top, bottom float64) {
 		}
 		x := d.x(at)
 		words := m.Text
-		words = strings.ReplaceAll(words, "the DaemonSet ", "")
-		for _, rest := range []string{" (", " what has ", " until it", " of node"} {
+		words = shorter.Replace(words)
+		for _, rest := range []string{" (", " what has ", " until it"} {
 			words, _, _ = strings.Cut(words, rest)
-		}
-		if i := strings.Index(words, " localhost/"); i > 0 {
-			words = strings.TrimSuffix(words[:i]+" "+words[strings.LastIndex(words, "/")+1:], ":e2e")
 		}
 		d.out(`<line class="mark" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, top-10, bottom)
 		if x > free {
@@ -232,6 +241,9 @@ func paint(i int) string { return fmt.Sprintf("p%d", i%4) }
 func (d *drawing) owners(c facts.Case, changes []facts.Accept) {
 	for _, s := range once(acceptors(c, changes), "accepts") {
 		from, to := s.from-zero(c), s.to-zero(c)
+		if s.what != "accepts" && uninstalled(c, s.from) {
+			continue
+		}
 		if s.what != "accepts" {
 			d.bar(from, to, "bad", "nobody")
 			continue
@@ -260,7 +272,8 @@ func (d *drawing) bar(from, to float64, class, words string) {
 	}
 }
 
-// dots are a row of pods: a filled circle went well, a cross did not by the end.
+// dots are a row of pods: a filled circle went well, a ring did late, a cross did not
+// by the end.
 func (d *drawing) dots(all []fate, z float64) {
 	y := d.y + barHigh/2
 	for _, f := range all {
@@ -275,6 +288,10 @@ func (d *drawing) dots(all []fate, z float64) {
 func (d *drawing) dot(x, y float64, outcome string) {
 	if outcome == "bad" {
 		d.out(`<path class="badline" stroke-width="2.6" d="M%.1f %.1fl10 10m0 -10l-10 10"/>`, x-5, y-5)
+		return
+	}
+	if outcome == "late" {
+		d.out(`<circle class="late" cx="%.1f" cy="%.1f" r="4.2"/>`, x, y)
 		return
 	}
 	d.out(`<circle class="%s" cx="%.1f" cy="%.1f" r="5.2"/>`, outcome, x, y)
@@ -295,8 +312,10 @@ func (d *drawing) legend() {
 	y := d.y + 2
 	d.dot(plotFrom+5, y-4, "good")
 	d.text(plotFrom+17, y, "soft small", "start", "done")
-	d.dot(plotFrom+75, y-4, "bad")
-	d.text(plotFrom+87, y, "soft small", "start", "not done when the test ended")
+	d.dot(plotFrom+65, y-4, "late")
+	d.text(plotFrom+77, y, "soft small", "start", fmt.Sprintf("done after over %.0f s", late))
+	d.dot(plotFrom+220, y-4, "bad")
+	d.text(plotFrom+232, y, "soft small", "start", "not done when the test ended")
 	d.text(plotTo, y, "soft small", "end", "each second one pod is made and one deleted")
 	d.y += 16
 }

@@ -14,7 +14,7 @@ import (
 // it is about.
 func timeline(w io.Writer, c facts.Case) {
 	driver, pods, _ := verdict(c)
-	fmt.Fprintf(w, "%s, %s\n  %s\n", c.Name, whose(c.With), strings.Join(append([]string{driver}, pods...), "; "))
+	fmt.Fprintf(w, "%s, %s\n  %s\n", c.Name, whose(c), strings.Join(append([]string{driver}, pods...), "; "))
 	if c.Failed {
 		fmt.Fprintln(w, "  THE TEST FAILED")
 	}
@@ -63,13 +63,13 @@ func timeline(w io.Writer, c facts.Case) {
 }
 
 // whose is what a registrar is called.
-func whose(with string) string {
-	switch with {
-	case "peer":
+func whose(c facts.Case) string {
+	switch {
+	case slices.ContainsFunc(c.Marks, func(m facts.Mark) bool { return strings.HasPrefix(m.Text, "set image") }):
+		return "both"
+	case c.With == "peer":
 		return "incumbent-like registrar"
-	case "holdfast":
-		return "Holdfast"
 	default:
-		return with
+		return "Holdfast"
 	}
 }

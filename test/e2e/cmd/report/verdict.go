@@ -12,6 +12,9 @@ import (
 // lack of an end says anything.
 const pending = 3.0
 
+// late is how many seconds a pod may take to mount or to go; longer is drawn as late.
+const late = 5.0
+
 const loadStops = "the load stops"
 
 // zero is when the case did what it is about: the first mark after the DaemonSet
@@ -76,7 +79,7 @@ func next(all []span, s span) []span {
 type fate struct {
 	at, took float64
 	pod      string
-	outcome  string // good, bad, open
+	outcome  string // good, late, bad, open
 }
 
 func fates(c facts.Case, begin, end func(facts.User) float64) (all []fate) {
@@ -86,7 +89,9 @@ func fates(c facts.Case, begin, end func(facts.User) float64) (all []fate) {
 		case f.at == 0:
 			continue
 		case end(u) > 0:
-			f.took = end(u) - f.at
+			if f.took = end(u) - f.at; f.took > late {
+				f.outcome = "late"
+			}
 		case f.at > c.Ended-pending:
 			f.outcome = "open"
 		default:
@@ -124,7 +129,7 @@ func count(all []fate, since float64) (t tally) {
 	for _, f := range all {
 		switch {
 		case f.at < since || f.outcome == "open":
-		case f.outcome == "good":
+		case f.outcome == "good", f.outcome == "late":
 			t.good++
 			t.worst = max(t.worst, f.took)
 		default:
@@ -145,12 +150,31 @@ func (t tally) say(verb string) string {
 	return s
 }
 
+// uninstalled says whether the test had deleted every DaemonSet by a time, and made
+// none again.
+func uninstalled(c facts.Case, at float64) bool {
+	sets := 0
+	for _, m := range c.Marks {
+		switch {
+		case strings.HasPrefix(m.Text, "apply the DaemonSet"):
+			sets++
+		case strings.HasPrefix(m.Text, "delete the DaemonSet") && m.At <= at:
+			sets--
+		}
+	}
+	return sets == 0
+}
+
 // verdict is the case in words, and whether nothing is wrong at its end.
 func verdict(c facts.Case) (driver string, pods []string, good bool) {
 	since := zero(c)
 	total, times := 0.0, 0
 	var last span
 	for _, s := range membership(c) {
+		if s.what == "missing" && uninstalled(c, s.from) {
+			last = span{what: "left"}
+			break
+		}
 		if s.what == "missing" && s.to > since {
 			total += s.to - max(s.from, since)
 			times++
@@ -176,5 +200,5 @@ func verdict(c facts.Case) (driver string, pods []string, good bool) {
 	if last.what == "present" && m.bad+u.bad > 0 {
 		driver += ", but pods fail"
 	}
-	return driver, pods, last.what == "present" && m.bad+u.bad == 0
+	return driver, pods, last.what != "missing" && m.bad+u.bad == 0
 }
