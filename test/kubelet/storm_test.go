@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,7 +34,9 @@ func seedFromEnv(t *testing.T) uint64 {
 // TestStorm throws everything at a node for HOLDFAST_STORM (default 30 s), in
 // rounds of some seconds: starts, SIGTERM, SIGKILL, SIGSTOP, removals, incumbents,
 // driver restarts and kubelet restarts. After each round one registrar of ours
-// lives: it must be registered. Then it leaves: nothing may be left.
+// lives: it must be registered. Then it leaves: nothing may be left. And at no
+// time may the socket go while one of ours holds the lease, unless somebody else
+// took it away.
 //
 // Three nodes are in the storm at a time, each with its own seeds. A round's
 // script depends on its seed alone, and is in the trace. To have a round again,
@@ -133,6 +136,10 @@ type storm struct {
 	incumbent *harness.Proc
 	slots     [stormSlots]*harness.Proc
 	leaving   []leaver
+
+	holders    map[*harness.Proc]time.Time // of ours, by when they were first seen with the lease
+	incumbents []*harness.Proc             // all there were
+	removed    []time.Time                 // when the script removed the socket
 }
 
 // leaver is a process that was told to leave.
@@ -147,6 +154,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	return &storm{
 		Node: n, t: t, random: rand.New(rand.NewPCG(seed, 0)),
 		kubelet: n.StartKubelet(), driver: n.StartDriver(),
+		holders: map[*harness.Proc]time.Time{},
 	}
 }
 
@@ -159,8 +167,10 @@ func (s *storm) round() int {
 		}
 		s.Mark("storm: %s %d", st.action, st.slot)
 		s.play(st)
+		s.noteHolders()
 	}
 	s.settle()
+	s.checkRemoves()
 	return len(steps)
 }
 
@@ -181,6 +191,7 @@ func (s *storm) play(st step) {
 		}
 		s.kubelet = s.StartKubelet()
 	case name == "remove":
+		s.removed = append(s.removed, time.Now())
 		if err := os.Remove(s.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.Errorf("remove: %v", err)
 		}
@@ -222,6 +233,7 @@ func (s *storm) incumbentDoes(what string) {
 	case what == "start" && !up:
 		s.incumbentEnded()
 		s.incumbent = s.Start(harness.Incumbent)
+		s.incumbents = append(s.incumbents, s.incumbent)
 	case what == "term" && up:
 		s.incumbent.SendTerm()
 		s.incumbent.AwaitExit(soon) // waits for a driver in vain, or exits 1 if refused: its own affair
@@ -343,6 +355,37 @@ func (s *storm) survives(p *harness.Proc) {
 	}
 	s.AwaitAcceptor(soon, p)
 	s.AwaitLease(soon, p)
+}
+
+func (s *storm) noteHolders() {
+	for _, p := range s.slots {
+		if p == nil || !p.Running() {
+			continue
+		}
+		if _, known := s.holders[p]; !known && s.HoldsLease(p) {
+			s.holders[p] = time.Now()
+		}
+	}
+}
+
+// checkRemoves wants every remove of the socket to be the script's, or at a time
+// at which an incumbent was about, or none of ours held the lease (I2, I5). What
+// is known only to the half second is given that.
+func (s *storm) checkRemoves() {
+	const margin = 500 * time.Millisecond
+	for _, r := range s.Removes(time.Time{}) {
+		if slices.ContainsFunc(s.removed, func(at time.Time) bool { return r.Sub(at).Abs() < margin }) ||
+			slices.ContainsFunc(s.incumbents, func(p *harness.Proc) bool {
+				return r.After(p.Started) && r.Before(p.Ended().Add(margin))
+			}) {
+			continue
+		}
+		for p, since := range s.holders {
+			if r.After(since.Add(margin)) && r.Before(p.ToldToEnd()) {
+				s.Errorf("the socket was removed at %s, while %s held the lease", r.Format(time.StampMicro), p.Name)
+			}
+		}
+	}
 }
 
 // left checks one that was told to leave.

@@ -168,6 +168,18 @@ func (pl *Plugin) FileEvents(from time.Time) (creates, removes int) {
 	return creates, removes
 }
 
+// Removes are the times at which the registration socket's name was seen to go,
+// since from. They are known some milliseconds late.
+func (pl *Plugin) Removes(from time.Time) []time.Time {
+	var times []time.Time
+	for _, r := range pl.node.Trace.Since(from, "files") {
+		if r.Text == "remove "+filepath.Base(pl.Path) {
+			times = append(times, r.At)
+		}
+	}
+	return times
+}
+
 // AssertFileEvents checks FileEvents: at most that many creates, and removes.
 func (pl *Plugin) AssertFileEvents(from time.Time, creates, removes int) {
 	pl.node.tb.Helper()

@@ -38,6 +38,7 @@ type Proc struct {
 	mu       sync.Mutex
 	frozen   bool
 	awaited  bool // a test waited for its end, or wants it dead
+	told     time.Time
 	ended    time.Time
 	endError error
 }
@@ -259,7 +260,7 @@ const exitLimit = 2 * time.Second
 func (p *Proc) AwaitTerm(sent time.Time) time.Duration {
 	p.node.tb.Helper()
 	code := p.AwaitExit(10 * time.Second)
-	took := p.endedAt().Sub(sent)
+	took := p.Ended().Sub(sent)
 	if code != 0 {
 		p.node.Errorf("%s: exit %d after SIGTERM, want 0", p.Name, code)
 	}
@@ -286,12 +287,29 @@ func (p *Proc) expectEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.awaited = true
+	if p.told.IsZero() {
+		p.told = time.Now()
+	}
 }
 
-func (p *Proc) endedAt() time.Time {
+// Ended is when the process ended; now, if it has not.
+func (p *Proc) Ended() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ended.IsZero() {
+		return time.Now()
+	}
 	return p.ended
+}
+
+// ToldToEnd is when the test first wanted the process to end; now, if it has not.
+func (p *Proc) ToldToEnd() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.told.IsZero() {
+		return time.Now()
+	}
+	return p.told
 }
 
 // reap kills what still runs and complains about an end that nobody wanted.
