@@ -288,3 +288,39 @@ func fillBacklog(path string) (fds []int, err error) {
 	}
 	return fds, errors.New("there is no end to it")
 }
+
+// TestFrozenBeforeNotify: the acceptor freezes after kubelet's GetInfo and thaws
+// when kubelet has given up telling it the result, 5 s later. After a success
+// kubelet v1.36 has let the driver go by then; after a refusal v1.34 never tries
+// again by itself (K6).
+func TestFrozenBeforeNotify(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ flag, gaveUp string }{
+		"success": {"--node-info-failures=0", "failed to send registration status"},
+		"refusal": {"--node-info-failures=1", "DeadlineExceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := harness.New(t, bin)
+			kubelet := n.StartKubelet()
+			driver := n.StartDriver("--node-info-delay=3s", c.flag)
+			ours := n.Start(harness.Ours)
+			n.AwaitCall("validate", false, ours.Started, soon)
+			ours.Freeze()
+			if driver.Said("NodeGetInfo") > 0 {
+				n.Fatalf("too late: the driver has answered already")
+			}
+			kubelet.AwaitSaid(c.gaveUp, patient)
+			n.Mark("kubelet has given up")
+			ours.Thaw()
+			n.AwaitRegistered(patient)
+			n.AwaitQuiet(2*onePair, patient)
+			if !n.Registered() {
+				n.Errorf("registered, but it did not last")
+			}
+			ours.Terminate()
+			n.AwaitGone(soon)
+			n.AssertLeft()
+		})
+	}
+}
