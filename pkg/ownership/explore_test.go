@@ -175,7 +175,7 @@ var scenarios = []struct {
 	{name: "three-freeze", b: budget{Ours: 3, Terms: 1, Freezes: 1}, coarse: true, soak: true},
 	{name: "three-incumbent", b: budget{Ours: 3, Terms: 1, Incumbents: 1}, coarse: true, soak: true},
 	{name: "three-path-removed", b: budget{Ours: 3, Terms: 1, PathRemovals: 1}, coarse: true, soak: true},
-	{name: "three-lease-removed", b: budget{Ours: 3, Terms: 2, LeaseRemovals: 1}, coarse: true, soak: true},
+	{name: "three-lease-removed", b: budget{Ours: 3, Terms: 1, LeaseRemovals: 1}, coarse: true, soak: true},
 	{name: "two-everything", b: budget{Ours: 2, Terms: 2, Crashes: 1, Freezes: 1, PathRemovals: 1}, soak: true},
 }
 
