@@ -17,6 +17,8 @@ func register(ctx context.Context, o options.Options, version string) error {
 		DriverWait:      o.DriverWait,
 		HTTPEndpoint:    o.HTTPEndpoint,
 		EnablePprof:     o.EnablePprof,
+		KeepEndpoint:    o.KeepEndpoint,
+		Strict:          o.Strict,
 		Version:         version,
 	})
 	if err != nil {

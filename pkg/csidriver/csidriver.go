@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -72,9 +73,17 @@ func New(cfg Config) (*Driver, error) {
 // Name asks the driver for its name, once. The error is a *Trouble, or ctx's
 // own when the caller gave up.
 func (d *Driver) Name(ctx context.Context) (string, error) {
+	return d.NameVia(ctx, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", d.cfg.Address)
+	})
+}
+
+// NameVia is Name on a connection that dial makes, to a socket which the driver
+// may have beside its address.
+func (d *Driver) NameVia(ctx context.Context, dial func(context.Context) (net.Conn, error)) (string, error) {
 	call, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	name, err := d.ask(call)
+	name, err := d.ask(call, dial)
 	if err == nil {
 		err = d.checkName(name)
 	}
@@ -87,8 +96,12 @@ func (d *Driver) Name(ctx context.Context) (string, error) {
 	return "", err
 }
 
-func (d *Driver) ask(ctx context.Context) (string, error) {
-	raw, err := (&net.Dialer{}).DialContext(ctx, "unix", d.cfg.Address)
+// DirGone reports whether the directory of the driver's socket was removed below
+// its mount, so that no socket can ever appear in it again.
+func (d *Driver) DirGone() bool { return dirGone(filepath.Dir(d.cfg.Address)) }
+
+func (d *Driver) ask(ctx context.Context, dial func(context.Context) (net.Conn, error)) (string, error) {
+	raw, err := dial(ctx)
 	if err != nil {
 		return "", d.dialTrouble(err)
 	}

@@ -188,6 +188,9 @@ func linkName(base string) string { return "." + base + "." + linkEnd }
 // LinkPath returns the path of the symlink.
 func (n *Names) LinkPath() string { return n.link }
 
+// Base returns the name of the driver's socket, without the directory.
+func (n *Names) Base() string { return n.base }
+
 // LinkName returns the name of the symlink, without the directory.
 func (n *Names) LinkName() string { return linkName(n.base) }
 

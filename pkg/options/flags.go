@@ -29,7 +29,8 @@ type given struct {
 	httpEndpoint, mode                  string
 	healthPort                          int
 	timeout, driverWait                 time.Duration
-	pprof, version                      bool
+	pprof, version, keepEndpoint        bool
+	compat                              string
 }
 
 // newGiven defines every flag: what has a meaning here, the logging flags of
@@ -57,6 +58,10 @@ func newGiven() *given {
 	fs.BoolVar(&g.pprof, "enable-pprof", false, "serve net/http/pprof at --http-endpoint")
 	fs.StringVar(&g.mode, "mode", "",
 		"deprecated: "+ModeProbe+" exits with 0 at once, anything else is a normal run")
+	fs.BoolVar(&g.keepEndpoint, "keep-endpoint", true,
+		"announce a symlink beside the CSI driver's socket, which leads to a driver that answers, where that is possible")
+	fs.StringVar(&g.compat, "compat", CompatOff,
+		CompatStrict+": do nothing that the incumbent does not do, --keep-endpoint included; "+CompatOff+": do it")
 	fs.BoolVar(&g.version, "version", false, "print the version and exit")
 
 	logsapi.AddGoFlags(g.logging, fs)

@@ -18,6 +18,12 @@ import (
 // mode; since v2.9 it is a no-op that old manifests still call.
 const ModeProbe = "kubelet-registration-probe"
 
+// The values of --compat.
+const (
+	CompatOff    = "off"
+	CompatStrict = "strict"
+)
+
 // Exit codes, as the incumbent's.
 const (
 	codeOK    = 0
@@ -47,6 +53,10 @@ type Options struct {
 	DriverWait time.Duration
 	// EnablePprof asks for net/http/pprof at HTTPEndpoint.
 	EnablePprof bool
+	// KeepEndpoint asks for an endpoint that keeps a name; false with --compat=strict.
+	KeepEndpoint bool
+	// Strict says that nothing is to be done that the incumbent does not do.
+	Strict bool
 	// Mode is --mode as given. ModeProbe never gets as far as a run.
 	Mode string
 	// Version says that --version was asked for.
@@ -146,6 +156,8 @@ func (g *given) options() Options {
 		Timeout:                 g.timeout,
 		DriverWait:              g.driverWait,
 		EnablePprof:             g.pprof,
+		KeepEndpoint:            g.keepEndpoint && g.compat != CompatStrict,
+		Strict:                  g.compat == CompatStrict,
 		Mode:                    g.mode,
 		Version:                 g.version,
 		Changed:                 g.changed(),
@@ -172,6 +184,9 @@ func (g *given) finish(o *Options, p platform) (problems []string) {
 	}
 	if o.DriverWait < 0 {
 		problems = append(problems, fmt.Sprintf("--driver-wait=%v is negative: 0 waits without limit", o.DriverWait))
+	}
+	if g.compat != CompatOff && g.compat != CompatStrict {
+		problems = append(problems, fmt.Sprintf("--compat=%s is neither %s nor %s", g.compat, CompatOff, CompatStrict))
 	}
 
 	var c checked

@@ -52,7 +52,7 @@ func explore(m *model, b budget, never bool, limit int) (int, error) {
 
 // good: the path answers and kubelet has registered what answers.
 func good(w world) bool {
-	return w.answers() && (w.noKubelet || w.k.reg && !w.k.fresh && w.k.conn == 0)
+	return w.answers() && (w.noKubelet || w.k.reg && !w.k.fresh && w.k.conn == 0 && !w.k.old)
 }
 
 // owesAnswer: a willing instance lives. One case is excused: it stands by while
@@ -148,6 +148,8 @@ var scenarios = []struct {
 }{
 	{name: "one-alone", b: budget{Ours: 1, Terms: 1, Crashes: 1, PathRemovals: 1, LeaseRemovals: 1, Refusals: 1, KubeletRestarts: 1, DriverToggles: 1}, nudges: true},
 	{name: "one-frozen", b: budget{Ours: 1, Terms: 1, Freezes: 1, PathRemovals: 1, Refusals: 1, KubeletRestarts: 1}, nudges: true},
+	{name: "one-changes", b: budget{Ours: 1, Terms: 1, Changes: 2, Refusals: 1, DriverToggles: 1, Freezes: 1}, nudges: true},
+	{name: "two-changes", b: budget{Ours: 2, Terms: 1, Changes: 1}},
 	{name: "two-leave", b: budget{Ours: 2, Terms: 2}, nudges: true},
 	{name: "two-slow", b: budget{Ours: 2, Terms: 1, Slows: 1}},
 	{name: "two-lease-removed", b: budget{Ours: 2, Terms: 2, LeaseRemovals: 1}},

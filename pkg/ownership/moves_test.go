@@ -37,8 +37,9 @@ const (
 	kubeletRestarts
 	pathRemoved
 	leaseRemoved
-	slow   // a look that a live instance answers too late: no event, and no reason to act
-	unsure // a look that tells nothing, for want of permission for one
+	changes // what an instance has told kubelet is no longer so
+	slow    // a look that a live instance answers too late: no event, and no reason to act
+	unsure  // a look that tells nothing, for want of permission for one
 )
 
 type move struct {
@@ -51,7 +52,7 @@ func (m move) outside() bool { return m.kind >= firstOutside }
 var moveNames = map[moveKind]string{
 	tick: "tick", nudge: "nudge", backOffPassed: "back-off passed", hungUp: "learns that kubelet hung up",
 	starts: "starts", thaws: "thaws", killed: "is killed", term: "gets SIGTERM", freezes: "freezes", driverToggles: "its driver goes or comes",
-	slow: "looks, and is answered too late", unsure: "looks, and cannot tell", incumbentListens: "the incumbent listens",
+	changes: "learns that kubelet was told what is no longer so", slow: "looks, and is answered too late", unsure: "looks, and cannot tell", incumbentListens: "the incumbent listens",
 	incumbentBinds: "the incumbent binds", incumbentStarts: "the incumbent starts: unlinks by name", incumbentTerm: "the incumbent gets SIGTERM: unlinks by name",
 	incumbentKilled: "the incumbent is killed", kubeletAsks: "kubelet asks who answers at the path", kubeletConfirms: "kubelet confirms", kubeletRefuses: "kubelet refuses",
 	kubeletTiresOfFrozen: "kubelet gives up waiting for a frozen instance", kubeletRestarts: "kubelet restarts",
@@ -65,7 +66,7 @@ func (m move) name(w *world) string {
 		return fmt.Sprintf("instance %d: %s", m.i+1, doName(in.queue[0], in.mid))
 	}
 	switch m.kind {
-	case tick, nudge, backOffPassed, hungUp, slow, unsure, starts, thaws, killed, term, freezes, driverToggles:
+	case tick, nudge, backOffPassed, hungUp, changes, slow, unsure, starts, thaws, killed, term, freezes, driverToggles:
 		return fmt.Sprintf("instance %d: %s", m.i+1, moveNames[m.kind])
 	}
 	return moveNames[m.kind]
@@ -130,6 +131,7 @@ func (w *world) instanceMoves(i int, m *model, out []move) []move {
 		add(killed, w.left.Crashes > 0)
 		add(freezes, w.left.Freezes > 0)
 		add(driverToggles, w.left.DriverToggles > 0)
+		add(changes, w.left.Changes > 0 && in.st.accepting && running && w.path == uint8(i+1) && w.cur)
 		if w.left.Slows > 0 && in.n > 0 && own.Do(in.queue[0].do) == own.Look {
 			sight, _ := w.sight(i)
 			add(slow, sight == own.Ours)
@@ -170,7 +172,7 @@ func (w *world) apply(mv move, m *model) error {
 	if mv.outside() && mv.kind != term && mv.kind != slow && mv.kind != unsure {
 		w.happened()
 		switch mv.kind {
-		case starts, driverToggles, kubeletRefuses, kubeletRestarts, thaws: // no excuse for what a leaver leaves
+		case starts, driverToggles, changes, kubeletRefuses, kubeletRestarts, thaws: // no excuse for what a leaver leaves
 		default:
 			w.dirty = w.dirty || w.anyLeaving()
 		}
@@ -222,6 +224,10 @@ func (w *world) apply(mv move, m *model) error {
 	case driverToggles:
 		w.left.DriverToggles--
 		in.up = !in.up
+	case changes:
+		w.left.Changes--
+		w.k.old = true
+		return w.tell(i, ev(own.Outdated))
 	case pathRemoved:
 		w.left.PathRemovals--
 		w.unlink()
@@ -288,7 +294,7 @@ func (w *world) applyOthers(mv move) error {
 		if c := w.k.conn; c != 0 && c != incumbent {
 			w.in[c-1].hungUp = w.k.connOK
 		}
-		w.k = kube{never: w.k.never, want: w.path != nobody, fresh: w.path != nobody}
+		w.k = kube{never: w.k.never, old: w.k.old, want: w.path != nobody, fresh: w.path != nobody}
 	}
 	return err
 }

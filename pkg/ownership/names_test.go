@@ -11,7 +11,7 @@ var (
 	sightNames = []string{"Unknown", "Absent", "Mine", "Refused", "Ours", "Incumbent", "Silent", "NotSocket", "DirGone"}
 	phaseNames = []string{"Waiting", "Running", "Leaving", "Done"}
 	opNames    = []string{"Idle", "AskingDriver", "Joining", "Looking", "Resting", "Publishing", "Claiming", "Removing", "Stopping"}
-	newsNames  = []string{"Start", "DriverUp", "DriverDown", "LeaseHeld", "LeaseMissed", "Saw", "Rested", "Published", "PathTaken", "PathChanged", "PathUnfit", "PublishFailed", "Granted", "NotGranted", "Removed", "NotRemoved", "Stopped", "Tick", "Nudge", "KubeletAsked", "KubeletConfirmed", "KubeletRefused", "KubeletLeft", "AnnounceDue", "RefusedTooLong", "Term"}
+	newsNames  = []string{"Start", "DriverUp", "DriverDown", "LeaseHeld", "LeaseMissed", "Saw", "Rested", "Published", "PathTaken", "PathChanged", "PathUnfit", "PublishFailed", "Granted", "NotGranted", "Removed", "NotRemoved", "Stopped", "Tick", "Nudge", "KubeletAsked", "KubeletConfirmed", "KubeletRefused", "KubeletLeft", "AnnounceDue", "Outdated", "RefusedTooLong", "Term"}
 	doWords    = []string{"AskDriver", "Join", "Look", "Rest", "Publish", "Claim", "Remove", "StopServing", "LetGo", "Goodbye", "RemoveLease", "BackOff", "Exit", "Fault"}
 	stageNames = []string{"", "FirstLook", "LastLook", "Emptying", "Parting", "Closing"}
 	leaseNames = []string{"", "shared", "exclusive"}
@@ -31,6 +31,7 @@ func stateName(s own.State) string {
 	add("owed", s.Owed)
 	add("kubelet="+kubeNames[s.Kubelet], s.Kubelet != own.Quiet)
 	add("due", s.Due)
+	add("stale", s.Stale)
 	add("again", s.Again)
 	add(fmt.Sprintf("seen=%sx%d", sightNames[s.Seen.Sight], s.Seen.Times), s.Seen.Times > 0)
 	return strings.Join(words, " ")

@@ -45,7 +45,7 @@ func running(s State, e Event) (State, []Action) {
 	switch e.News {
 	case Tick, Nudge:
 		return noticed(s, e.News)
-	case KubeletAsked, KubeletConfirmed, KubeletRefused, KubeletLeft, AnnounceDue:
+	case KubeletAsked, KubeletConfirmed, KubeletRefused, KubeletLeft, AnnounceDue, Outdated:
 		return heard(s, e.News)
 	case RefusedTooLong:
 		return exit(s, GivenUp)
@@ -127,6 +127,9 @@ func heard(s State, n News) (State, []Action) {
 		}
 		s.Due = true
 		return noticed(s, Nudge)
+	case Outdated:
+		s.Stale = true
+		return noticed(s, Nudge)
 	default:
 	}
 	return s, nil
@@ -139,7 +142,7 @@ func saw(s State, e Event) (State, []Action) {
 		return unfit(s, e.Sight)
 	case Mine:
 		s.Owed, s.Seen = false, Sighting{Mine, e.ID, 1}
-		if s.Due {
+		if s.Due || s.Stale {
 			return askDriver(s)
 		}
 		return idle(s)
@@ -191,7 +194,7 @@ func askDriver(s State) (State, []Action) {
 
 // publish puts a new socket over exactly what was judged.
 func publish(s State) (State, []Action) {
-	if s.Seen.Sight == Mine && !s.Due { // guard: still-due (I6): kubelet has called meanwhile
+	if s.Seen.Sight == Mine && !s.Due && !s.Stale { // guard: still-due (I6): kubelet has called meanwhile
 		return idle(s)
 	}
 	return begin(s, Publishing, Action{Do: Publish, ID: s.Seen.ID})
@@ -201,7 +204,7 @@ func publish(s State) (State, []Action) {
 func standBy(s State) (State, []Action) {
 	var letGo []Action
 	if s.Accepting {
-		s.Accepting, s.Kubelet, s.Due = false, Quiet, false // guard: let-go (one acceptor)
+		s.Accepting, s.Kubelet, s.Due, s.Stale = false, Quiet, false, false // guard: let-go (one acceptor)
 		letGo = []Action{{Do: LetGo}}
 	}
 	s, more := idle(s)
@@ -224,7 +227,7 @@ func settle(s State, e Event) State {
 		s.Lease = NoLease
 	case Published:
 		s.Accepting, s.Owed = true, false
-		s.Seen, s.Kubelet, s.Due = Sighting{}, Quiet, false
+		s.Seen, s.Kubelet, s.Due, s.Stale = Sighting{}, Quiet, false, false
 	default:
 	}
 	return s
@@ -304,7 +307,7 @@ func endedBy(n News) Op {
 		return Removing
 	case Stopped:
 		return Stopping
-	case Start, Tick, Nudge, KubeletAsked, KubeletConfirmed, KubeletRefused, KubeletLeft, AnnounceDue, RefusedTooLong, Term:
+	case Start, Tick, Nudge, KubeletAsked, KubeletConfirmed, KubeletRefused, KubeletLeft, AnnounceDue, Outdated, RefusedTooLong, Term:
 	}
 	return Idle
 }

@@ -97,6 +97,7 @@ type State struct {
 	Owed      bool // the start's duty: publish once, whoever serves the path
 	Seen      Sighting
 	Due       bool // kubelet has not confirmed and the back-off has passed: announce again
+	Stale     bool // what kubelet was told is no longer so: announce, whatever it says
 	Kubelet   Kubelet
 	Stage     Stage
 }
@@ -130,6 +131,7 @@ const (
 	KubeletRefused
 	KubeletLeft
 	AnnounceDue    // the back-off after a refusal has passed
+	Outdated       // what kubelet was told is no longer so
 	RefusedTooLong // refusals without a success for as long as is tolerable
 	Term
 )

@@ -78,6 +78,7 @@ type kube struct {
 	fresh  bool  // with a new UUID: unregister, then register
 	given  bool  // gave up until the next Create
 	reg    bool  // the CSINode has the driver
+	old    bool  // what it was told is no longer so
 	conn   uint8 // whom it has asked and not yet told
 	connOK bool  // that connection belongs to the owner's present socket
 }
@@ -85,7 +86,7 @@ type kube struct {
 type budget struct {
 	Ours, Terms, Crashes, Freezes, PathRemovals, LeaseRemovals uint8
 	Incumbents, Refusals, KubeletRestarts, DriverToggles       uint8
-	Slows                                                      uint8
+	Slows, Changes                                             uint8
 }
 
 type world struct {
@@ -105,7 +106,7 @@ type world struct {
 
 type packedState struct {
 	phase, op, lease, sight, id, times, kubelet, stage uint8
-	again, accepting, owed, due                        bool
+	again, accepting, owed, due, stale                 bool
 }
 
 type packedAction struct {
@@ -114,7 +115,7 @@ type packedAction struct {
 }
 
 func pack(s own.State) packedState {
-	return packedState{uint8(s.Phase), uint8(s.Op), uint8(s.Lease), uint8(s.Seen.Sight), uint8(s.Seen.ID.Ino), s.Seen.Times, uint8(s.Kubelet), uint8(s.Stage), s.Again, s.Accepting, s.Owed, s.Due}
+	return packedState{uint8(s.Phase), uint8(s.Op), uint8(s.Lease), uint8(s.Seen.Sight), uint8(s.Seen.ID.Ino), s.Seen.Times, uint8(s.Kubelet), uint8(s.Stage), s.Again, s.Accepting, s.Owed, s.Due, s.Stale}
 }
 
 func (p packedState) unpack() own.State {
@@ -122,7 +123,7 @@ func (p packedState) unpack() own.State {
 		Phase: own.Phase(p.phase), Op: own.Op(p.op), Lease: own.Lease(p.lease),
 		Seen:    own.Sighting{Sight: own.Sight(p.sight), ID: own.SocketID{Ino: uint64(p.id)}, Times: p.times},
 		Kubelet: own.Kubelet(p.kubelet), Stage: own.Stage(p.stage),
-		Again: p.again, Accepting: p.accepting, Owed: p.owed, Due: p.due,
+		Again: p.again, Accepting: p.accepting, Owed: p.owed, Due: p.due, Stale: p.stale,
 	}
 }
 
@@ -191,7 +192,7 @@ func (w *world) pathChanges() {
 
 func (w *world) create(owner uint8) {
 	w.pathChanges()
-	w.path, w.cur = owner, true
+	w.path, w.cur, w.k.old = owner, true, false
 	if !w.noKubelet {
 		w.k.want, w.k.fresh, w.k.given = true, true, false
 	}
@@ -203,7 +204,7 @@ func (w *world) unlink() {
 	}
 	w.pathChanges()
 	w.path, w.cur = nobody, false
-	w.k.want, w.k.fresh, w.k.reg, w.k.given = false, false, false, false
+	w.k.want, w.k.fresh, w.k.reg, w.k.given, w.k.old = false, false, false, false, false
 }
 
 // closeListener ends accepting on the present socket of owner.
@@ -272,7 +273,7 @@ func (w *world) tell(i int, e own.Event) error {
 		if a.Do == own.Fault {
 			return fmt.Errorf("instance %d: a fault: %+v in %+v", i+1, e, s)
 		}
-		if a.Do == own.Publish && w.path == uint8(i+1) && w.answers() && s.Kubelet == own.Confirmed {
+		if a.Do == own.Publish && w.path == uint8(i+1) && w.answers() && s.Kubelet == own.Confirmed && !w.k.old {
 			return fmt.Errorf("violates I6: instance %d replaces its own socket, which kubelet has confirmed", i+1)
 		}
 		if a.Do == own.Publish {

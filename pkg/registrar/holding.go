@@ -26,7 +26,9 @@ const (
 type holding struct {
 	socket *regsocket.Socket
 	server *registration.Server
-	known  chan struct{} // closed when the loop knows of it, so that kubelet's calls come after
+	// endpoint is what kubelet is told.
+	endpoint string
+	known    chan struct{} // closed when the loop knows of it, so that kubelet's calls come after
 }
 
 // publish puts a new socket at the path, over exactly what was judged.
@@ -70,9 +72,9 @@ func (w *worker) bind() (*holding, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &holding{socket: socket, known: make(chan struct{})}
+	h := &holding{socket: socket, endpoint: w.r.endpoint(), known: make(chan struct{})}
 	h.server, err = registration.NewServer(registration.Config{
-		Info:   registration.Info{Driver: w.name, Endpoint: w.r.cfg.Endpoint},
+		Info:   registration.Info{Driver: w.name, Endpoint: h.endpoint},
 		Self:   w.self,
 		OnCall: func(c registration.Call) { w.report(h, c) },
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/registration"
 
 	"k8s.io/klog/v2"
 )
@@ -64,6 +65,10 @@ func (l *loop) run(ctx context.Context) error {
 			l.outcome(o)
 		case c := <-l.r.calls:
 			l.called(c)
+		case err := <-l.r.fatal:
+			l.outcome(outcome{fatal: err})
+		case <-l.r.outdated:
+			l.take(own.Event{News: own.Outdated})
 		case <-l.r.hints:
 			l.take(own.Event{News: own.Nudge})
 		case <-tick.C:
@@ -111,6 +116,9 @@ func (l *loop) called(c call) {
 	if c.to != l.accepted || !l.state.Accepting {
 		return
 	}
+	if c.Kind == registration.Refused {
+		l.r.keeper.refused(c.Message)
+	}
 	l.take(own.Event{News: l.kubelet.hear(c.Call)})
 	if l.kubelet.exhausted() {
 		l.take(own.Event{News: own.RefusedTooLong})
@@ -125,6 +133,7 @@ func (l *loop) take(e own.Event) {
 	if before.Accepting && !next.Accepting {
 		l.kubelet.forget()
 	}
+	l.r.keeper.accepts(next.Accepting)
 	l.say(before, e, actions)
 
 	var work []own.Action
@@ -160,7 +169,7 @@ func (l *loop) exitError(why own.Why) error {
 	case own.UnfitPath, own.LostDir:
 		return l.w.seen.last()
 	case own.GivenUp:
-		return l.kubelet.verdict(l.r.cfg.Endpoint)
+		return l.kubelet.verdict(l.accepted.endpoint)
 	case own.Left:
 	}
 	return nil

@@ -72,16 +72,25 @@ func TestRefusalsEndTheRunAfterAMinuteWithoutASuccess(t *testing.T) {
 
 func TestWatchHints(t *testing.T) {
 	dir := t.TempDir()
-	hints := make(chan struct{}, 100)
+	hints, others := make(chan struct{}, 100), make(chan struct{}, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watch(ctx, dir, []string{"x-reg.sock"}, func() { hints <- struct{}{} })
+		watch(ctx, []watched{{dir: dir, what: "test directory", hint: func() { hints <- struct{}{} }, concerns: func(name string) bool {
+			if name == "other" {
+				others <- struct{}{}
+			}
+			return name == "x-reg.sock"
+		}}})
 	}()
 	<-hints // the watch is there
 	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	<-others
+	if len(hints) > 0 {
+		t.Error("another driver's names are no news")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "x-reg.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -93,9 +102,6 @@ func TestWatchHints(t *testing.T) {
 	<-hints
 	cancel()
 	<-ended
-	if concerns(filepath.Join(dir, "other"), dir, []string{"x-reg.sock"}) {
-		t.Error("another driver's names are no news")
-	}
 }
 
 // A refusal long after the last one is a new story, and so is one after another

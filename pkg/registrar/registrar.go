@@ -29,7 +29,9 @@
 //     socket is closed; one more after it has been replaced, until kubelet has hung
 //     up, or the end of Run
 //   - one per held connection to a peer: ends with it
-//   - the watch: started once the driver has a name, ends with Run
+//   - the keeper: looks after the driver's directory, see keeper; ends when this
+//     instance has left, or with Run
+//   - the watch on both directories: ends with Run
 //   - HTTP, if asked for: see pkg/observe
 package registrar
 
@@ -66,6 +68,12 @@ type Config struct {
 	HTTPEndpoint string
 	// EnablePprof adds pprof to HTTPEndpoint.
 	EnablePprof bool
+	// KeepEndpoint announces a symlink beside the driver's socket, which always leads to
+	// a driver that answers, where that is possible.
+	KeepEndpoint bool
+	// Strict switches off everything that the incumbent does not do, KeepEndpoint
+	// included.
+	Strict bool
 	// Version of this program, told to other instances.
 	Version string
 }
@@ -75,9 +83,13 @@ type Registrar struct {
 	cfg    Config
 	driver *csidriver.Driver
 	// place is set once the driver has told its name; HTTP reads it.
-	place atomic.Pointer[regsocket.Place]
-	hints chan struct{} // room for one: something changed, look
-	calls chan call
+	place  atomic.Pointer[regsocket.Place]
+	keeper *keeper       // nil if the driver's directory is not looked after
+	hints  chan struct{} // room for one: something changed, look
+	calls  chan call
+	// outdated has room for one: what kubelet was told is no longer so.
+	outdated chan struct{}
+	fatal    chan error // room for one: no restart of anything but this process can help
 }
 
 // New validates cfg. It touches nothing outside the process.
@@ -92,7 +104,10 @@ func New(cfg Config) (*Registrar, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Registrar{cfg: cfg, driver: driver, hints: make(chan struct{}, 1), calls: make(chan call)}, nil
+	return &Registrar{
+		cfg: cfg, driver: driver,
+		hints: make(chan struct{}, 1), calls: make(chan call), outdated: make(chan struct{}, 1), fatal: make(chan error, 1),
+	}, nil
 }
 
 // Run keeps the driver registered until ctx is done, then leaves as the others on
@@ -108,6 +123,13 @@ func (r *Registrar) Run(ctx context.Context) error {
 	if r.cfg.HTTPEndpoint != "" {
 		started.Go(func() { r.serveHTTP(ctx) })
 	}
+	watched := []watched{{dir: r.cfg.RegistrationDir, what: "registration directory", concerns: r.concerns, hint: r.hint}}
+	if k := newKeeper(life, r); k != nil {
+		r.keeper = k
+		started.Go(func() { k.run(life) })
+		watched = append(watched, k.watched())
+	}
+	started.Go(func() { watch(life, watched) })
 	w := newWorker(life, r, &started)
 	started.Go(w.run)
 	return newLoop(r, w).run(ctx)
@@ -149,9 +171,40 @@ func (r *Registrar) sayHTTP(err error) {
 }
 
 // hint says that the path may have changed.
-func (r *Registrar) hint() {
+func (r *Registrar) hint() { signal(r.hints) }
+
+// outdate says that kubelet has to be told anew.
+func (r *Registrar) outdate() { signal(r.outdated) }
+
+func signal(c chan struct{}) {
 	select {
-	case r.hints <- struct{}{}:
+	case c <- struct{}{}:
 	default: // one is waiting already
 	}
+}
+
+// fail ends Run with err.
+func (r *Registrar) fail(err error) {
+	select {
+	case r.fatal <- err:
+	default:
+	}
+}
+
+// concerns says whether a name in the registration directory is one to look at.
+func (r *Registrar) concerns(name string) bool {
+	p := r.place.Load()
+	return p != nil && (name == filepath.Base(p.Path()) || name == filepath.Base(p.LeasePath()))
+}
+
+// driverName asks the driver for its name: at its address, or if nobody answers there
+// on an inode of its that still has a name.
+func (r *Registrar) driverName(ctx context.Context) (string, error) {
+	name, err := r.driver.Name(ctx)
+	if err != nil && ctx.Err() == nil {
+		if other, ok := r.keeper.elsewhere(ctx); ok {
+			return other, nil
+		}
+	}
+	return name, err
 }

@@ -29,12 +29,12 @@ func (l *loop) say(before own.State, e own.Event, actions []own.Action) {
 	}
 	switch e.News {
 	case own.Published:
-		klog.InfoS("Published the registration socket, kubelet may call now", "path", path, "driver", l.w.name, "endpoint", l.r.cfg.Endpoint, "replacing", replaced(before.Seen.Sight))
+		klog.InfoS("Published the registration socket, kubelet may call now", "path", path, "driver", l.w.name, "endpoint", l.accepted.endpoint, "replacing", replaced(before.Seen.Sight))
 	case own.KubeletConfirmed:
-		klog.InfoS("Registered: kubelet has confirmed the driver", "driver", l.w.name, "endpoint", l.r.cfg.Endpoint)
+		klog.InfoS("Registered: kubelet has confirmed the driver", "driver", l.w.name, "endpoint", l.accepted.endpoint)
 	case own.KubeletRefused:
 		if after.Kubelet == own.Refusing {
-			klog.ErrorS(errors.New(l.kubelet.words), "Kubelet refused the driver; still serving, and announcing again", "driver", l.w.name, "endpoint", l.r.cfg.Endpoint, "times", l.kubelet.n)
+			klog.ErrorS(errors.New(l.kubelet.words), "Kubelet refused the driver; still serving, and announcing again", "driver", l.w.name, "endpoint", l.accepted.endpoint, "times", l.kubelet.n)
 		}
 	case own.KubeletLeft:
 		if after.Kubelet == own.Refusing {

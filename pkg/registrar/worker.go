@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -58,6 +57,7 @@ type worker struct {
 	lease       *lease.Lease
 	name        string
 	held        *holding // accepted on now
+	leaving     bool
 	peer        *heldPeer
 	lookedAt    time.Time
 	driverWait  csidriver.Backoff  // between two calls to a driver that does not answer
@@ -109,6 +109,9 @@ func (w *worker) run() {
 }
 
 func (w *worker) end() {
+	if w.leaving {
+		w.r.keeper.leave(false)
+	}
 	w.dropPeer()
 	if w.held != nil {
 		w.held.server.Stop()
@@ -146,6 +149,7 @@ func (w *worker) do(ctx context.Context, a own.Action) (o outcome, has bool) {
 	case own.LetGo:
 		w.letGo()
 	case own.Goodbye:
+		w.leaving = true
 		w.dropPeer()
 		w.lease.Drop()
 	case own.RemoveLease:
@@ -159,13 +163,13 @@ func news(n own.News) outcome { return outcome{event: own.Event{News: n}} }
 
 // askDriver asks the driver for its name, once.
 func (w *worker) askDriver(ctx context.Context) outcome {
-	name, err := w.r.driver.Name(ctx)
+	name, err := w.r.driverName(ctx)
 	if err == nil && w.name != "" && name != w.name {
 		err = fmt.Errorf("the driver at %s calls itself %q now, and was registered as %q: restart this container to register the new name", w.r.cfg.CSIAddress, name, w.name)
 	}
 	if err != nil {
 		w.retry = &w.driverWait
-		if reasonOf(err) == csidriver.DirGone.String() {
+		if t := (*csidriver.Trouble)(nil); errors.As(err, &t) && t.Reason == csidriver.DirGone {
 			return outcome{event: own.Event{News: own.DriverDown}, fatal: err}
 		}
 		if ctx.Err() == nil && w.waiting.news(reasonOf(err), err) {
@@ -204,9 +208,6 @@ func (w *worker) named(name string) error {
 	}
 	w.name, w.place = name, place
 	w.r.place.Store(place)
-	w.started.Go(func() {
-		watch(w.life, w.r.cfg.RegistrationDir, []string{filepath.Base(place.Path()), filepath.Base(place.LeasePath())}, w.r.hint)
-	})
 	w.started.Go(func() { w.sweep(w.life) })
 	return nil
 }
@@ -275,6 +276,7 @@ func (w *worker) removeLease(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sweepFor)
 	defer cancel()
 	w.sweep(ctx)
+	w.r.keeper.leave(true)
 	if err := w.lease.Remove(); err != nil {
 		klog.InfoS("The lock file stays", "lock", w.place.LeasePath(), "because", err.Error())
 		w.lease.Drop()

@@ -85,6 +85,9 @@ func New(dir, driver string) (*Place, error) {
 // Path returns the path at which kubelet expects the socket.
 func (p *Place) Path() string { return p.path }
 
+// Driver returns the name of the driver.
+func (p *Place) Driver() string { return p.driver }
+
 // LeasePath returns the path of the lock file that goes with the socket.
 func (p *Place) LeasePath() string {
 	return filepath.Join(p.dir, "."+p.driver+"-reg.lease")

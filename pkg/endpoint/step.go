@@ -1,0 +1,406 @@
+package endpoint
+
+// Most is how many second names a look takes in, the newest first. Dead ones are
+// removed, which brings others into view.
+const Most = 6
+
+// deadLooks is how often in a row an inode that was never seen to listen has to
+// refuse, 100 ms apart, before it counts as dead: a driver binds first and listens
+// then. One that has listened is dead as soon as it refuses.
+const deadLooks = 2
+
+// Inode is a driver's socket that has a name, and what the last look found there.
+type Inode struct {
+	ID       ID
+	Life     Life
+	Heard    bool  // it has listened, so that refusing now means death
+	Refusals uint8 // looks in a row at which it refused, 100 ms apart
+}
+
+// View is what one look found in the driver's directory.
+type View struct {
+	Socket Inode // csi.sock; the zero ID means that it is absent, or no socket
+	Named  bool  // that inode has a second name
+	Link   Target
+	Others [Most]Inode // inodes with a second name, newest first; a zero ID ends the list
+}
+
+// Op is the operation in flight. Each is ended by exactly one event.
+type Op uint8
+
+// The operations.
+const (
+	Idle     Op = iota
+	Looking     // ended by Looked
+	Pinning     // ended by Pinned, NotPinned
+	Asking      // ended by Answered
+	Turning     // ended by Turned, NotTurned
+	Removing    // ended by Removed, NotRemoved
+)
+
+// Leave says whether the instance is on its way out.
+type Leave uint8
+
+// The ways out.
+const (
+	Stays      Leave = iota
+	Leaves           // another instance may live: the symlink is its business
+	LeavesLast       // no other instance lives on this node
+)
+
+// State is all that an instance believes about the driver's directory. The zero
+// value is one that has not looked yet. It is comparable.
+type State struct {
+	Op     Op
+	Again  bool // something happened meanwhile: look once more
+	Rested bool // 100 ms lie between the look in flight and the one before
+	Turner bool // this instance accepts at the registration socket, so the symlink is its to turn
+	Leave  Leave
+	View   View
+	Done   Progress // how far this round has come
+	Asked  Target   // where the symlink goes if nobody answers; NoLink: it stays
+	Ended  bool
+}
+
+// Progress is how far one round, from a look to the next, has come.
+type Progress uint8
+
+// The steps of a round, in order.
+const (
+	Nothing Progress = iota
+	HasPinned
+	HasTurned
+)
+
+// News is the kind of an event.
+type News uint8
+
+// The events.
+const (
+	Hint   News = iota // a watch, a tick or a probe says: look
+	Rested             // 100 ms have passed since the last Soon
+	Looked
+	Pinned
+	NotPinned
+	Answered // ID says who, the zero ID that nobody did
+	Turned
+	NotTurned
+	Removed
+	NotRemoved
+	Accepts      // this instance accepts at the registration socket now
+	AcceptsNot   // it does not any more
+	LeavesNow    // tidy up, and leave the symlink to the others
+	LeavesAsLast // tidy up; nobody else of ours is left
+)
+
+// Event is one piece of news. It is comparable.
+type Event struct {
+	News News
+	View View // with Looked; Heard and Refusals are Step's business
+	ID   ID   // with Answered
+}
+
+// Do is the kind of an action.
+type Do uint8
+
+// The actions.
+const (
+	Look   Do = iota
+	Pin       // give the inode ID, which is csi.sock's, its second name
+	Ask       // which of IDs answers an RPC? The first in the list that does
+	Turn      // the symlink from From to To
+	Remove    // the second name of ID, on which nobody listens
+	Soon      // Rested after 100 ms, counted anew: somebody refuses who may be about to listen
+	Watch     // somebody else could take over at once: notice within 10 ms if the present target refuses
+	End       // this instance has tidied up
+	Fault     // the event did not fit the state: a bug
+)
+
+// Action is one thing to do. It is comparable.
+type Action struct {
+	Do       Do
+	ID       ID
+	IDs      [Most + 1]ID // a zero ID ends the list
+	From, To Target
+}
+
+// Step returns what an instance believes after e, and what it has to do now.
+func Step(s State, e Event) (State, []Action) {
+	if s.Ended {
+		return s, nil
+	}
+	switch e.News {
+	case Hint:
+		return noticed(s)
+	case Rested:
+		s.Rested = s.Op == Idle
+		return noticed(s)
+	case Accepts, AcceptsNot:
+		s.Turner = e.News == Accepts
+		return noticed(s)
+	case LeavesNow, LeavesAsLast:
+		s.Leave = Leaves
+		if e.News == LeavesAsLast {
+			s.Leave = LeavesLast
+		}
+		return noticed(s)
+	default: // the outcome of an operation
+	}
+	if s.Op != endedBy(e.News) {
+		return s, []Action{{Do: Fault}}
+	}
+	switch e.News {
+	case Looked:
+		s.View, s.Done = Remember(s.View, e.View, s.Rested), Nothing
+		s.Rested = false
+	case Pinned:
+		s.View.Named = true
+	case Answered:
+		return answered(s, e.ID)
+	case Turned:
+		s.View.Link = s.Asked
+	default: // it did not work: go on, and try again in the next round
+	}
+	return proceed(s)
+}
+
+func noticed(s State) (State, []Action) {
+	if s.Op != Idle {
+		s.Again = true
+		return s, nil
+	}
+	return look(s)
+}
+
+func look(s State) (State, []Action) {
+	s.Again = false
+	return begin(s, Looking, Action{Do: Look})
+}
+
+func begin(s State, op Op, a Action) (State, []Action) {
+	s.Op = op
+	return s, []Action{a}
+}
+
+// proceed does what is left to do in this round: name csi.sock's inode, turn the
+// symlink, remove names on which nobody listens.
+func proceed(s State) (State, []Action) {
+	if s.Done < HasPinned {
+		s.Done = HasPinned
+		if s.View.Socket.ID != (ID{}) && !s.View.Named && s.Leave == Stays {
+			return begin(s, Pinning, Action{Do: Pin, ID: s.View.Socket.ID})
+		}
+	}
+	if s.Done < HasTurned {
+		s.Done = HasTurned
+		if op, a := aim(&s); op != Idle {
+			return begin(s, op, a)
+		}
+	}
+	if id, ok := takeDead(&s.View); ok {
+		return begin(s, Removing, Action{Do: Remove, ID: id})
+	}
+	return rest(s)
+}
+
+// rest ends a round.
+func rest(s State) (State, []Action) {
+	if s.Again {
+		return look(s)
+	}
+	s.Op = Idle
+	switch {
+	case suspects(s.View):
+		return s, []Action{{Do: Soon}}
+	case s.Leave != Stays:
+		s.Ended = true
+		return s, []Action{{Do: End}}
+	case s.Turner && spares(s.View):
+		return s, []Action{{Do: Watch}}
+	}
+	return s, nil
+}
+
+// aim decides where the symlink ought to lead. It returns Idle if it leads there, and
+// otherwise the operation that comes next: turning it, or asking who answers.
+func aim(s *State) (Op, Action) {
+	v := &s.View
+	leads := v.Link.Kind == ToName && find(v, v.Link.ID).Alive() // to a living driver, under a second name
+	socket := Target{Kind: ToSocket}
+	switch {
+	case v.Link.Kind == Foreign:
+		return Idle, Action{}
+	case s.Leave == LeavesLast:
+		if v.Link.Kind == NoLink || v.Link == socket || leads && !v.Socket.Alive() {
+			return Idle, Action{}
+		}
+		return s.turn(socket)
+	case s.Leave != Stays:
+		return Idle, Action{}
+	case v.Link.Kind == NoLink && !s.Turner: // whoever is first makes it; NOREPLACE decides
+		return s.turn(socket)
+	case !s.Turner: // guard: only-the-acceptor-turns (I10)
+		return Idle, Action{}
+	case v.Link == socket && (v.Socket.Alive() || unsure(v.Socket)):
+		return Idle, Action{}
+	case v.Link.Kind == NoLink && v.Socket.Alive():
+		return s.turn(socket)
+	case leads && !v.Socket.Alive():
+		return Idle, Action{}
+	}
+	ask := Action{Do: Ask}
+	n := 0
+	if v.Socket.Alive() {
+		ask.IDs[n] = v.Socket.ID
+		n++
+	}
+	if s.Asked = v.Link; !leads {
+		s.Asked = socket
+		for _, o := range v.Others {
+			if o.ID != v.Socket.ID && o.Alive() {
+				ask.IDs[n] = o.ID
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		return s.turn(s.Asked)
+	}
+	return Asking, ask
+}
+
+// turn is the operation that turns the symlink to where it does not lead yet.
+func (s *State) turn(to Target) (Op, Action) {
+	if s.View.Link == to {
+		return Idle, Action{}
+	}
+	s.Asked = to
+	return Turning, Action{Do: Turn, From: s.View.Link, To: to}
+}
+
+// answered turns the symlink to who answered, if anybody did.
+func answered(s State, id ID) (State, []Action) {
+	to := s.Asked
+	switch id {
+	case ID{}: // guard: only-to-an-answer (I10)
+	case s.View.Socket.ID:
+		to = Target{Kind: ToSocket}
+	default:
+		to = Target{Kind: ToName, ID: id}
+	}
+	if !s.Turner || s.Leave != Stays {
+		return proceed(s)
+	}
+	if op, a := s.turn(to); op != Idle {
+		return begin(s, op, a)
+	}
+	return proceed(s)
+}
+
+// takeDead takes the first inode off the list on which nobody listens. The symlink's
+// target stays: it is the acceptor's to turn first.
+func takeDead(v *View) (ID, bool) {
+	for i, o := range v.Others {
+		if o.Dead() && !(v.Link.Kind == ToName && v.Link.ID == o.ID) { // guard: only-the-dead-go (I10)
+			copy(v.Others[i:], v.Others[i+1:])
+			v.Others[Most-1] = Inode{}
+			return o.ID, true
+		}
+	}
+	return ID{}, false
+}
+
+// Remember carries over from the last look what is known about each
+// inode; rested says that 100 ms lie between the two.
+func Remember(before, now View, rested bool) View {
+	now.Socket = judge(find(&before, now.Socket.ID), now.Socket, rested)
+	for i, o := range now.Others {
+		now.Others[i] = judge(find(&before, o.ID), o, rested)
+	}
+	return now
+}
+
+func judge(before, now Inode, rested bool) Inode {
+	now.Heard, now.Refusals = before.Heard, 0
+	switch now.Life {
+	case Listens, Busy:
+		now.Heard = true
+	case Refuses:
+		now.Refusals = max(before.Refusals, 1)
+		if rested && before.Refusals > 0 { // guard: dead-twice (I10)
+			now.Refusals = deadLooks
+		}
+	case Unheard, Gone, Denied, Unclear:
+	}
+	return now
+}
+
+// find returns what is known about id; the zero Inode if nothing is.
+func find(v *View, id ID) Inode {
+	if id == (ID{}) {
+		return Inode{}
+	}
+	if v.Socket.ID == id {
+		return v.Socket
+	}
+	for _, o := range v.Others {
+		if o.ID == id {
+			return o
+		}
+	}
+	return Inode{}
+}
+
+// Alive says that somebody listens on i.
+func (i Inode) Alive() bool { return i.Life == Listens || i.Life == Busy }
+
+// Dead says that nobody listens on i, nor will.
+func (i Inode) Dead() bool {
+	return i.Life == Refuses && (i.Heard || i.Refusals >= deadLooks)
+}
+
+// unsure: it may be about to listen, or cannot be told.
+func unsure(i Inode) bool { return i.ID != (ID{}) && !i.Alive() && !i.Dead() && i.Life != Gone }
+
+// suspects says that an inode refuses of which one more look will tell more.
+func suspects(v View) bool {
+	suspect := func(i Inode) bool { return i.Life == Refuses && !i.Dead() }
+	for _, o := range v.Others {
+		if suspect(o) {
+			return true
+		}
+	}
+	return suspect(v.Socket)
+}
+
+// spares says that a driver lives beside the one that the symlink leads to.
+func spares(v View) bool {
+	at := v.Link.ID
+	if v.Link.Kind == ToSocket {
+		at = v.Socket.ID
+	}
+	for _, o := range v.Others {
+		if o.ID != at && o.Alive() {
+			return true
+		}
+	}
+	return false
+}
+
+// endedBy is the operation that n ends, Idle if it ends none.
+func endedBy(n News) Op {
+	switch n {
+	case Looked:
+		return Looking
+	case Pinned, NotPinned:
+		return Pinning
+	case Answered:
+		return Asking
+	case Turned, NotTurned:
+		return Turning
+	case Removed, NotRemoved:
+		return Removing
+	case Hint, Rested, Accepts, AcceptsNot, LeavesNow, LeavesAsLast:
+	}
+	return Idle
+}

@@ -1,0 +1,197 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/node-driver-registrar/pkg/endpoint"
+
+	"k8s.io/klog/v2"
+)
+
+// ask asks all of ids at once, until the first zero one, and returns the first in
+// their order that answers as this driver. An answer waits no longer than askGrace
+// for those before it.
+func (k *keeper) ask(ctx context.Context, ids []endpoint.ID) endpoint.ID {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		i  int
+		ok bool
+	}
+	n := 0
+	for n < len(ids) && ids[n] != (endpoint.ID{}) {
+		n++
+	}
+	answers := make(chan answer, n)
+	for i, id := range ids[:n] {
+		go func() {
+			_, err := k.name(ctx, id)
+			answers <- answer{i, err == nil}
+		}()
+	}
+	best, asked, known := n, n, make([]bool, n)
+	var grace <-chan time.Time
+	for asked > 0 && !settled(known, best) {
+		select {
+		case a := <-answers:
+			asked--
+			known[a.i] = true
+			if a.ok && a.i < best {
+				best = a.i
+				grace = time.After(askGrace)
+			}
+		case <-grace:
+			asked = 0
+		}
+	}
+	if best == n {
+		return endpoint.ID{}
+	}
+	return ids[best]
+}
+
+// settled says that everybody before best has been heard.
+func settled(known []bool, best int) bool {
+	for _, k := range known[:best] {
+		if !k {
+			return false
+		}
+	}
+	return best < len(known)
+}
+
+// name asks the driver on one inode for its name. Another driver's is an error.
+func (k *keeper) name(ctx context.Context, id endpoint.ID) (string, error) {
+	at := endpoint.ID{}
+	if id != k.state.View.Socket.ID || k.state.View.Named {
+		at = id
+	}
+	name, err := k.r.driver.NameVia(ctx, func(ctx context.Context) (net.Conn, error) { return k.names.Dial(ctx, at) })
+	if place := k.r.place.Load(); err == nil && place != nil && name != place.Driver() {
+		err = errors.New("another driver answers: " + name)
+	}
+	return name, err
+}
+
+// elsewhere asks the driver on the inodes that csi.sock is no longer a name of.
+func (k *keeper) elsewhere(ctx context.Context) (string, bool) {
+	if k == nil || !k.announced() {
+		return "", false
+	}
+	l, err := k.names.Read()
+	if err != nil {
+		return "", false
+	}
+	for _, id := range l.Others {
+		if id == l.Socket {
+			continue
+		}
+		dial := func(ctx context.Context) (net.Conn, error) { return k.names.Dial(ctx, id) }
+		if name, err := k.r.driver.NameVia(ctx, dial); err == nil {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// announced says whether kubelet is, or would be, told the symlink.
+func (k *keeper) announced() bool { return k != nil && k.keeps && !k.plain.Load() }
+
+// endpoint is what to tell kubelet. If it is the symlink, that is there.
+func (r *Registrar) endpoint() string {
+	k := r.keeper
+	if !k.announced() {
+		return r.cfg.Endpoint
+	}
+	if err := k.ensure(); err != nil {
+		k.plain.Store(true)
+		klog.InfoS("Announcing the driver's own socket", "endpoint", r.cfg.Endpoint, "because", err.Error())
+		return r.cfg.Endpoint
+	}
+	return k.path
+}
+
+// ensure makes the symlink if it is not there.
+func (k *keeper) ensure() error {
+	var err error
+	for range 3 { // another instance may be faster
+		var l endpoint.Listing
+		if l, err = k.names.Read(); err != nil {
+			return err
+		}
+		switch l.Link.Kind {
+		case endpoint.ToSocket, endpoint.ToName:
+			return nil
+		case endpoint.NoLink, endpoint.Foreign:
+		}
+		if err = k.names.Turn(endpoint.Target{}, endpoint.Target{Kind: endpoint.ToSocket}); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// refused takes in why kubelet refused. If it cannot dial the symlink although
+// somebody listens there, its path leads elsewhere.
+func (k *keeper) refused(words string) {
+	if !k.announced() || !strings.Contains(words, k.names.LinkName()) || !strings.Contains(strings.ToLower(words), "dial") {
+		return
+	}
+	if l, err := k.names.Read(); err == nil && k.names.Probe(l.Link.ID) == endpoint.Listens {
+		k.giveUp("kubelet cannot connect to " + k.path + ", where the driver listens as seen from here: kubelet's path leads elsewhere")
+	}
+}
+
+// giveUp announces the driver's own socket from now on.
+func (k *keeper) giveUp(because string) {
+	if !k.plain.Swap(true) {
+		klog.InfoS("Announcing the driver's own socket until the next start", "endpoint", k.r.cfg.Endpoint, "because", because)
+		k.r.outdate()
+	}
+}
+
+// sayTurn says where kubelet is led now.
+func (k *keeper) sayTurn(from, to endpoint.Target) {
+	switch {
+	case from.Kind == endpoint.NoLink:
+		klog.V(2).InfoS("Made the endpoint's own name", "endpoint", k.path)
+	case to.Kind == endpoint.ToSocket:
+		klog.InfoS("The endpoint leads to the driver's socket again", "endpoint", k.path, "address", k.r.cfg.CSIAddress)
+	default:
+		klog.InfoS("The driver's socket is gone or dead, and another instance of the driver answers: the endpoint leads to that one", "endpoint", k.path, "address", k.r.cfg.CSIAddress, "instance", k.names.Path(to.ID))
+	}
+}
+
+// driverWatch says in words when the driver at csi.sock goes, comes or is replaced.
+type driverWatch struct {
+	last  endpoint.ID // on which it listened
+	there bool        // it still does
+}
+
+func (d *driverWatch) sees(address string, now endpoint.Inode) {
+	first := d.last == endpoint.ID{}
+	switch {
+	case now.Alive():
+		switch {
+		case first:
+		case now.ID == d.last && !d.there:
+			klog.InfoS("The CSI driver listens again", "address", address)
+		case !d.there:
+			klog.InfoS("The CSI driver is back, on a new socket", "address", address)
+		case now.ID != d.last:
+			klog.InfoS("The CSI driver listens on a new socket: it has restarted, or another instance of it has started", "address", address)
+		}
+		d.last, d.there = now.ID, true
+	case !d.there:
+	case now.ID == endpoint.ID{}:
+		klog.InfoS("The CSI driver's socket was removed", "address", address)
+		d.there = false
+	case now.Dead():
+		klog.InfoS("The CSI driver has ended: nobody listens at its socket any more", "address", address)
+		d.there = false
+	}
+}
