@@ -159,6 +159,8 @@ func (k *keeper) sayTurn(from, to endpoint.Target) {
 	switch {
 	case from.Kind == endpoint.NoLink:
 		klog.V(2).InfoS("Made the endpoint's own name", "endpoint", k.path)
+	case to.Kind == endpoint.ToSocket && !k.state.View.Socket.Alive():
+		klog.InfoS("No instance of the driver answers: the endpoint leads to where the next one is expected", "endpoint", k.path, "address", k.r.cfg.CSIAddress)
 	case to.Kind == endpoint.ToSocket:
 		klog.InfoS("The endpoint leads to the driver's socket again", "endpoint", k.path, "address", k.r.cfg.CSIAddress)
 	default:
