@@ -113,10 +113,11 @@ func (w *world) moves(out []move) []move {
 	return out
 }
 
-// accepting says that a living registrar accepts, or believes so.
+// accepting says that a living registrar accepts, or believes so. One that is frozen
+// is found silent.
 func (w *world) accepting() bool {
 	for i := range w.r {
-		if (w.r[i].life == runs || w.r[i].life == frozen) && w.r[i].st.turner && ep.Leave(w.r[i].st.leave) == ep.Stays {
+		if w.r[i].life == runs && w.r[i].st.turner && ep.Leave(w.r[i].st.leave) == ep.Stays {
 			return true
 		}
 	}
@@ -144,7 +145,6 @@ func (w *world) apply(mv move, m *model) error {
 	default:
 		w.applyDriver(mv)
 	}
-	w.markSeen()
 	return nil
 }
 
@@ -166,7 +166,6 @@ func (w *world) applyRegistrar(mv move) error {
 	case registrarStarts:
 		w.left.Registrars--
 		r.life = runs
-		w.markSeen()
 		return w.tell(i, ep.Event{News: ep.Hint})
 	case registrarLeaves:
 		w.left.Leaves--
@@ -203,16 +202,6 @@ func (w *world) applyRegistrar(mv move) error {
 	default:
 	}
 	return nil
-}
-
-// markSeen: what has a name while a registrar lives is promised to be reached.
-func (w *world) markSeen() {
-	if !w.someRegistrar() {
-		return
-	}
-	for g := range w.d {
-		w.d[g].seen = w.d[g].seen || w.d[g].named
-	}
 }
 
 func (w *world) applyDriver(mv move) {
@@ -254,7 +243,7 @@ func (w *world) applyDriver(mv move) {
 		w.left.Wipes--
 		w.socket, w.kind, w.target = 0, ep.NoLink, 0
 		for g := range w.d {
-			w.d[g].named, w.d[g].seen = false, false
+			w.d[g].named = false
 		}
 	case linkRemoved:
 		w.left.LinkRemovals--
@@ -278,11 +267,11 @@ func (w *world) carryOut(i int, m *model) error {
 		return w.tell(i, e)
 	}
 	failed := r.fails
-	r.fails = false
+	r.fails, r.failed = false, r.failed || failed
 	switch ep.Do(a.do) {
 	case ep.Look:
 		if r.mid == 0 {
-			r.listing, r.mid = w.read(), 1
+			r.listing, r.mid, r.failed = w.read(), 1, false
 			if !m.coarse {
 				return nil
 			}
@@ -290,10 +279,13 @@ func (w *world) carryOut(i int, m *model) error {
 		return done(ep.Event{News: ep.Looked, View: w.view(r.listing)})
 	case ep.Pin:
 		if failed || w.socket != a.id {
+			r.failed = true
 			return done(ep.Event{News: ep.NotPinned})
 		}
+		if !w.lives(a.id) && w.r[i].st.socket.unpack().Dead() {
+			return fmt.Errorf("violates I10: registrar %d gives a second name to one on which nobody listens", i+1)
+		}
 		w.d[a.id-1].named = true
-		w.markSeen()
 		return done(ep.Event{News: ep.Pinned})
 	case ep.Ask:
 		r.asked = 0
@@ -336,8 +328,11 @@ func (w *world) turn(i int, m *model, failed bool, done func(ep.Event) error) er
 			return nil
 		}
 	}
-	if ep.TargetKind(a.toKind) == ep.ToName && r.asked != a.to {
+	if ep.TargetKind(a.toKind) == ep.ToName && (a.to == 0 || r.asked != a.to) {
 		return fmt.Errorf("violates I10: registrar %d turns the symlink to a driver that has not answered", i+1)
+	}
+	if ep.TargetKind(a.toKind) == ep.ToSocket && ep.Leave(r.st.leave) == ep.Stays && w.answers(w.resolves()) && w.listens(w.socket) && w.d[w.socket-1].hung && r.asked != w.socket {
+		return fmt.Errorf("violates I10: registrar %d turns the symlink from a driver that answers to one that does not", i+1)
 	}
 	if r.owes == 0 {
 		return fmt.Errorf("violates I10: registrar %d turns the symlink and nothing has happened", i+1)

@@ -187,7 +187,7 @@ func begin(s State, op Op, a Action) (State, []Action) {
 func proceed(s State) (State, []Action) {
 	if s.Done < HasPinned {
 		s.Done = HasPinned
-		if s.View.Socket.ID != (ID{}) && !s.View.Named && s.Leave == Stays {
+		if v := s.View.Socket; v.ID != (ID{}) && !v.Dead() && !s.View.Named && s.Leave == Stays { // guard: no-name-for-the-dead (I10)
 			return begin(s, Pinning, Action{Do: Pin, ID: s.View.Socket.ID})
 		}
 	}
@@ -297,11 +297,10 @@ func answered(s State, id ID) (State, []Action) {
 	return proceed(s)
 }
 
-// takeDead takes the first inode off the list on which nobody listens. The symlink's
-// target stays: it is the acceptor's to turn first.
+// takeDead takes the first inode off the list on which nobody listens.
 func takeDead(v *View) (ID, bool) {
 	for i, o := range v.Others {
-		if o.Dead() && !(v.Link.Kind == ToName && v.Link.ID == o.ID) { // guard: only-the-dead-go (I10)
+		if o.Dead() { // guard: only-the-dead-go (I10)
 			copy(v.Others[i:], v.Others[i+1:])
 			v.Others[Most-1] = Inode{}
 			return o.ID, true

@@ -30,7 +30,6 @@ type driver struct {
 	life   life
 	hung   bool // accepts and does not answer
 	named  bool // its inode has a second name
-	seen   bool // that, or csi.sock, was there while a registrar lived: I10 is promised
 	beside bool // it binds beside csi.sock and renames, so it never removes first
 }
 
@@ -45,7 +44,8 @@ type registrar struct {
 	told    bool    // it accepts no more, and will learn of it
 	asked   uint8   // who answered its last question
 	owes    uint8   // turns of the symlink that it may still make
-	fails   bool    // one operation of its failed; the next succeeds
+	fails   bool    // its next operation will fail
+	failed  bool    // one of this round did
 }
 
 type regLife uint8
@@ -243,6 +243,9 @@ func (w *world) tell(i int, e ep.Event) error {
 	r := &w.r[i]
 	s, actions := ep.Step(r.st.unpack(), e)
 	r.st = pack(s)
+	if n := uint8(s.View.Socket.ID.Ino); s.Op == ep.Idle && s.Leave == ep.Stays && n != 0 && w.socket == n && w.lives(n) && !w.d[n-1].named && !r.failed {
+		return fmt.Errorf("violates I10: registrar %d has seen csi.sock, and its inode has no second name", i+1)
+	}
 	for _, a := range actions {
 		switch a.Do {
 		case ep.Soon:
