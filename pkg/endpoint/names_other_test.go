@@ -5,6 +5,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 )
 
@@ -24,3 +25,5 @@ func TestNotSupported(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func childMain(string, io.Reader, io.Writer) int { return 1 }
