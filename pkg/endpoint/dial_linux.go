@@ -14,7 +14,7 @@ import (
 
 // Dial connects once to the inode id through its second name, for as long as ctx
 // lasts; with the zero ID to whatever csi.sock is. The error wraps ErrChanged if
-// another has the name, or the errno.
+// id does not have its second name (any more), ErrDirGone, or the errno.
 func (n *Names) Dial(ctx context.Context, id ID) (net.Conn, error) {
 	address, done, err := n.address(id)
 	if err != nil {
@@ -54,7 +54,7 @@ func lifeOf(err error) Life {
 		return Listens
 	case errors.Is(err, unix.ECONNREFUSED):
 		return Refuses
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrChanged):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrChanged), errors.Is(err, ErrDirGone):
 		return Gone
 	case errors.Is(err, unix.EAGAIN):
 		return Busy

@@ -2,16 +2,12 @@ package endpoint
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -205,13 +201,10 @@ func (n *Names) Turn(from, to Target) error {
 	case NoLink, Foreign:
 		return fmt.Errorf("turn %s: cannot point it to nothing", n.link)
 	}
-	if err := n.judge(from); err != nil {
-		return err
-	}
-	if from.Kind == NoLink { // symlink(2) never replaces anything.
-		n.seams.at("judged")
+	if from.Kind == NoLink { // symlink(2) never replaces anything, and needs no temporary name.
 		err := os.Symlink(text, n.link)
 		if errors.Is(err, fs.ErrExist) {
+			n.seams.at("exists")
 			if err := n.judge(from); err != nil {
 				return err
 			}
@@ -223,18 +216,27 @@ func (n *Names) Turn(from, to Target) error {
 	if err := os.Symlink(text, temp); err != nil {
 		return n.explainTurn(err)
 	}
-	n.seams.at("linked")
-	err := n.judge(from)
-	if err == nil {
-		n.seams.at("judged")
-		err = n.explainTurn(retry(func() error { return unix.Rename(temp, n.link) }))
-	}
+	err := n.replace(temp, from)
 	if err != nil {
 		if left, _ := os.Readlink(temp); left == text {
 			_ = unlink(temp)
 		}
 	}
 	return err
+}
+
+// replace gives temp the name of the symlink if that is still what from says.
+func (n *Names) replace(temp string, from Target) error {
+	n.seams.at("linked")
+	if err := n.judge(from); err != nil {
+		return err
+	}
+	n.seams.at("judged")
+	err := retry(func() error { return unix.Rename(temp, n.link) })
+	if errors.Is(err, unix.ENOENT) {
+		return n.notIt("turn", n.link, err) // A peer has swept temp, or the directory is gone.
+	}
+	return explain("turn", n.link, err)
 }
 
 // judge returns nil if the symlink is still what from says.
@@ -263,13 +265,6 @@ func (n *Names) explainTurn(err error) error {
 		return goneErr
 	}
 	return n.errDirGone("it is there, yet nothing can be made in it, restart the container so that it is mounted afresh")
-}
-
-// newTemp returns the path of a new temporary name.
-func (n *Names) newTemp() string {
-	var random [tempDigits / 2]byte
-	_, _ = rand.Read(random[:]) // Never fails (crypto/rand, since Go 1.24).
-	return n.temp + hex.EncodeToString(random[:]) + tempEnd
 }
 
 // Remove unlinks the second name of id if it is still exactly that. It is no
@@ -316,7 +311,11 @@ func (n *Names) Sweep(olderThan time.Duration) (removed []string, err error) {
 		if err != nil || target.Kind == NoLink || target.Kind == Foreign {
 			continue
 		}
-		if err := unlink(path); err != nil {
+		err = unlink(path)
+		if errors.Is(err, unix.ENOENT) { // A peer was faster.
+			continue
+		}
+		if err != nil {
 			failures = append(failures, explain("remove", path, err))
 			continue
 		}
@@ -324,45 +323,6 @@ func (n *Names) Sweep(olderThan time.Duration) (removed []string, err error) {
 	}
 	slices.Sort(removed)
 	return removed, errors.Join(failures...)
-}
-
-// inode returns the inode number that a second name says. Each number has one
-// name only.
-func (n *Names) inode(name string) (uint64, bool) {
-	end, ok := strings.CutPrefix(name, "."+n.base+".")
-	if !ok {
-		return 0, false
-	}
-	ino, err := strconv.ParseUint(end, 36, 64)
-	return ino, err == nil && ino != 0 && n.second(ino) == name
-}
-
-// target says where a symlink with this text points. What it says of a second
-// name is only the inode number.
-func (n *Names) target(text string) Target {
-	if text == n.base {
-		return Target{Kind: ToSocket}
-	}
-	if ino, ok := n.inode(text); ok {
-		return Target{Kind: ToName, ID: ID{Ino: ino}}
-	}
-	return Target{Kind: Foreign}
-}
-
-const (
-	// tempEnd ends a temporary name, which is ".csi.sock.ep.<8 hex digits>.tmp".
-	tempEnd    = ".tmp"
-	tempDigits = 8
-)
-
-// isTemp reports whether path is a temporary name of the symlink.
-func (n *Names) isTemp(path string) bool {
-	middle, ok := strings.CutPrefix(path, n.temp)
-	if !ok {
-		return false
-	}
-	middle, ok = strings.CutSuffix(middle, tempEnd)
-	return ok && len(middle) == tempDigits && strings.Trim(middle, "0123456789abcdef") == ""
 }
 
 // socketAt identifies the socket at path; links are not followed.
