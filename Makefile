@@ -116,7 +116,7 @@ test-root:
 	@$(say) "go test -race ./... (the first time it compiles with the race detector: some minutes)"
 	@$(gotest) ./... | $(failures)
 	@$(say) "the explorer once more, without -race and with its large scenarios"
-	@go test -count=1 -v -run '^TestExplorer$$' ./pkg/ownership | $(failures)
+	@go test -count=1 -v -run '^TestExplorer$$' ./pkg/ownership ./pkg/endpoint | $(failures)
 
 .PHONY: test-kubelet
 test-kubelet:
@@ -187,7 +187,7 @@ fuzz: ## Fuzz every target for FUZZTIME (30s)
 .PHONY: soak
 soak: ## An hour: the explorer's largest scenarios, PASSES (20) passes and a storm of 10 min, then older and newer kubelets
 	@$(say) "the explorer, with everything at once (minutes, and gigabytes of memory) …"
-	@EXPLORE=soak go test -count=1 -timeout 60m -run '^TestExplorer$$' ./pkg/ownership
+	@EXPLORE=soak go test -count=1 -timeout 60m -p 1 -run '^TestExplorer$$' ./pkg/ownership ./pkg/endpoint
 	@$(MAKE) --no-print-directory soak-$(KUBELET)
 	@for v in $(filter-out $(KUBELET),$(KUBELETS)); do $(MAKE) --no-print-directory PASSES=$(OTHER_PASSES) SOAK_STORM=$(OTHER_STORM) "soak-$$v"; done
 	@$(say) "make soak: all passed"

@@ -164,7 +164,7 @@ var scenarios = []struct {
 func TestExplorer(t *testing.T) {
 	soak := os.Getenv("EXPLORE") == "soak"
 	for _, sc := range scenarios {
-		if sc.soak && !soak {
+		if sc.soak && !soak || race && sc.coarse { // make test explores once more without the race detector
 			continue
 		}
 		t.Run(sc.name, func(t *testing.T) {

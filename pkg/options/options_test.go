@@ -117,6 +117,7 @@ func TestOrderOfExits(t *testing.T) {
 		{"--timeout=0 " + kubeletFlag, 1, "--timeout=0s is not greater than zero"},
 		{"--health-port=1 " + endpoint + " " + kubeletFlag, 1, "exclude each other"},
 		{"--timeout=-1s " + kubeletFlag, 1, "--timeout=-1s is not greater than zero"},
+		{"--compat=loose " + kubeletFlag, 1, "--compat=loose is neither off nor strict"},
 		{"--driver-wait=-1s " + kubeletFlag, 1, "--driver-wait=-1s is negative"},
 		{"--csi-address= " + kubeletFlag, 1, "--csi-address= is an empty path"},
 		{"--plugin-registration-path= " + kubeletFlag, 1, "--plugin-registration-path is empty"},
@@ -236,6 +237,22 @@ func TestOddities(t *testing.T) {
 		got := strings.Join(parsed(t, append(strings.Fields(test.args), kubeletFlag)...).Warnings, "\n")
 		if !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%s: warnings %q, want %q", test.args, got, test.want)
+		}
+	}
+}
+
+// strict is one word for everything that the incumbent does not do.
+func TestCompatStrictSwitchesOffTheRest(t *testing.T) {
+	for args, want := range map[string]Options{
+		"":                                     {KeepEndpoint: true},
+		"--keep-endpoint=false":                {},
+		"--compat=off":                         {KeepEndpoint: true},
+		"--compat=strict":                      {Strict: true},
+		"--keep-endpoint=true --compat=strict": {Strict: true},
+	} {
+		o := parsed(t, append(strings.Fields(args), kubeletFlag)...)
+		if o.KeepEndpoint != want.KeepEndpoint || o.Strict != want.Strict {
+			t.Errorf("%s: KeepEndpoint %v, Strict %v", args, o.KeepEndpoint, o.Strict)
 		}
 	}
 }

@@ -174,26 +174,29 @@ type driverWatch struct {
 	there bool        // it still does
 }
 
-func (d *driverWatch) sees(address string, now endpoint.Inode) {
-	first := d.last == endpoint.ID{}
+// sees returns what there is to say about what a look found at csi.sock, or nothing.
+func (d *driverWatch) sees(now endpoint.Inode) string {
+	before := *d
+	first := before.last == endpoint.ID{}
 	switch {
 	case now.Alive():
+		*d = driverWatch{last: now.ID, there: true}
 		switch {
-		case first:
-		case now.ID == d.last && !d.there:
-			klog.InfoS("The CSI driver listens again", "address", address)
-		case !d.there:
-			klog.InfoS("The CSI driver is back, on a new socket", "address", address)
-		case now.ID != d.last:
-			klog.InfoS("The CSI driver listens on a new socket: it has restarted, or another instance of it has started", "address", address)
+		case first || before == *d:
+		case before.there:
+			return "The CSI driver listens on a new socket: it has restarted, or another instance of it has started"
+		case before.last == now.ID:
+			return "The CSI driver listens again"
+		default:
+			return "The CSI driver is back, on a new socket"
 		}
-		d.last, d.there = now.ID, true
 	case !d.there:
 	case now.ID == endpoint.ID{}:
-		klog.InfoS("The CSI driver's socket was removed", "address", address)
 		d.there = false
+		return "The CSI driver's socket was removed"
 	case now.Dead():
-		klog.InfoS("The CSI driver has ended: nobody listens at its socket any more", "address", address)
 		d.there = false
+		return "The CSI driver has ended: nobody listens at its socket any more"
 	}
+	return ""
 }

@@ -246,7 +246,9 @@ func (k *keeper) looked(before endpoint.View) {
 	if now != before {
 		k.changed = time.Now()
 	}
-	k.driver.sees(k.r.cfg.CSIAddress, now.Socket)
+	if words := k.driver.sees(now.Socket); words != "" {
+		klog.InfoS(words, "address", k.r.cfg.CSIAddress)
+	}
 	if now.Link.Kind == endpoint.Foreign && k.announced() && k.accepting.Load() {
 		k.giveUp("what stands there is not ours: " + k.names.LinkPath())
 	}
