@@ -60,7 +60,7 @@ func newConn(conn *net.UnixConn, release func()) *Conn {
 //
 // An error of a frame that cannot be sent by anybody (ErrTooLong) changes nothing.
 // After any other the peer may have missed the frame, or got half of it, and the
-// connection is ended.
+// connection is ended; also if it was ctx that was done.
 func (c *Conn) Send(ctx context.Context, f Frame) error {
 	if _, ok := f.(Handover); ok {
 		return errors.New("send to another instance: a Handover without a descriptor")
@@ -116,26 +116,18 @@ func (c *Conn) write(ctx context.Context, frame, rights []byte) error {
 	case <-c.closing:
 		return c.shut(net.ErrClosed)
 	}
-	_ = c.conn.SetWriteDeadline(time.Time{})
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(interrupted)
-		_ = c.conn.SetWriteDeadline(time.Unix(1, 0))
-	})
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetWriteDeadline(time.Unix(1, 0)) })
 	n, _, err := c.conn.WriteMsgUnix(frame, rights, nil)
 	if err == nil && n < len(frame) { // The descriptor went with the first byte.
 		_, err = c.conn.Write(frame[n:])
 	}
-	if !stop() {
-		<-interrupted // Lest it interrupts the next one.
-	}
 	switch {
+	case !stop(): // Interrupted, or the next one would be.
+		return c.shut(ctx.Err())
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
 		return err // The peer has ended, so reading will, after what it said last.
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = ctx.Err()
 	}
 	return c.shut(err)
 }

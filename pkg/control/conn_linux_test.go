@@ -280,6 +280,32 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 	}
 }
 
+// A ctx that is done ends the connection, whether or not the frame went: else the
+// peer could miss what was said, and never know.
+func TestSendAndItsCtx(t *testing.T) {
+	a, b := pair(t)
+	wantErr(t, a.Send(now(), News{}), context.Canceled)
+	wantEnd(t, a, context.Canceled)
+	wantDone(t, b)
+}
+
+// A frame that does not fit into the kernel's buffer goes in pieces.
+func TestFrameInPieces(t *testing.T) {
+	a, b := pair(t)
+	check(t, a.conn.SetWriteBuffer(1)) // The least that there is.
+	fds := null(t, 1)
+	long := Handover{Ino: 7, Kubelet: Kubelet{Words: strings.Repeat("x", 15<<10)}}
+	for range 3 {
+		check(t, a.SendWith(soon(t), long, func(f func(uintptr)) error { f(uintptr(fds[0])); return nil }))
+		got, file, err := b.Receive(soon(t))
+		check(t, err)
+		if got != long || file == nil {
+			t.Fatalf("got %+v with %v", got, file)
+		}
+		check(t, file.Close())
+	}
+}
+
 // What a peer said last is heard, also after a Send has found it gone.
 func TestLastWords(t *testing.T) {
 	a, b := pair(t)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -235,9 +236,11 @@ func TestLongPath(t *testing.T) {
 	p.dir = filepath.Join(p.dir, strings.Repeat("d", 100))
 	check(t, os.Mkdir(p.dir, 0o755))
 	before := openFiles(t)
+	p.at = func(string) { wantCloseOnExec(t) }
 	l, err := p.Listen()
 	check(t, err)
 	c := dial(t, p, l)
+	wantCloseOnExec(t)
 	check(t, c.Send(soon(t), Hello{Instance: "a"}))
 	accepted, _, err := l.Accept(soon(t))
 	check(t, err)
@@ -316,6 +319,9 @@ func TestListenerCloseDropsWhoWaits(t *testing.T) {
 	defer c.Close()
 	silent, greeted := dial(t, p, l), dial(t, p, l)
 	check(t, greeted.Send(soon(t), Hello{}))
+	for ctx := soon(t); len(l.greeted) == 0 && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
 	began := time.Now()
 	check(t, l.Close())
 	if took := time.Since(began); took > helloWithin/2 {
@@ -325,6 +331,43 @@ func TestListenerCloseDropsWhoWaits(t *testing.T) {
 	wantDone(t, greeted)
 	check(t, c.Send(soon(t), Publish{Reason: "I go"}))
 	wantFrame(t, taken, Publish{Reason: "I go"})
+}
+
+// Proves that a failure after binding leaves nothing.
+func TestListenLeavesNothing(t *testing.T) {
+	p := newPlace(t)
+	var limit unix.Rlimit
+	check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	defer func() { check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }()
+	p.at = func(step string) {
+		if step == "private" { // The listener's copy of the descriptor fails then.
+			check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}))
+		}
+	}
+	_, err := p.Listen()
+	wantErr(t, err, unix.EMFILE)
+	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	wantOnly(t, p)
+}
+
+// wantCloseOnExec says that no child would inherit a socket or a directory.
+func wantCloseOnExec(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	check(t, err)
+	for _, entry := range entries {
+		target, _ := os.Readlink("/proc/self/fd/" + entry.Name())
+		if !strings.HasPrefix(target, "socket:") && !strings.Contains(target, "/ctl") {
+			continue
+		}
+		fd, err := strconv.Atoi(entry.Name())
+		check(t, err)
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		check(t, err)
+		if flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("descriptor %d, %s, would be inherited", fd, target)
+		}
+	}
 }
 
 func openFiles(t *testing.T) int {
