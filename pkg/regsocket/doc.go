@@ -26,11 +26,19 @@
 // plugin_watcher.go, v1.36.3). So the temporary names here begin with a dot, and
 // a rename over the path is one Create to it and no Remove.
 //
+// # One socket, many holders
+//
+// A Spare is a copy of a listening descriptor, in this process or another. With
+// it the socket, its inode and the connections that wait for it outlive whoever
+// accepts. The copies share one flag that says whether calls block: nothing here
+// clears it, since then Close of a listener would hang in every process.
+//
 // # Windows
 //
-// A bound socket cannot be renamed there. Bind binds nothing yet; Publish
-// removes what was judged and binds at the path, as csi-node-driver-registrar
-// does. So kubelet can see a Remove, and a dial in between is refused.
+// A bound socket cannot be renamed there, and a listener not passed on. Bind
+// binds nothing yet; Publish removes what was judged and binds at the path, as
+// csi-node-driver-registrar does. So kubelet can see a Remove, and a dial in
+// between is refused. There are no spares.
 //
 // # Goroutines
 //

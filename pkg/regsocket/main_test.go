@@ -38,6 +38,7 @@ func childMain(dir string, in io.Reader, out io.Writer) int {
 		return 1
 	}
 	var s *Socket
+	var spares childSpares
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		command, argument, _ := strings.Cut(lines.Text(), " ")
@@ -62,7 +63,7 @@ func childMain(dir string, in io.Reader, out io.Writer) int {
 		case "in":
 			p, err = New(argument, driver)
 		default:
-			err = errors.New("unknown command")
+			err = spares.do(p, command, argument)
 		}
 		fmt.Fprintln(out, outcome(err))
 	}

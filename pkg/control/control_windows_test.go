@@ -1,0 +1,17 @@
+package control
+
+import (
+	"errors"
+	"testing"
+)
+
+func childMain(string) int { return 1 }
+
+func TestUnsupported(t *testing.T) {
+	p, err := New(t.TempDir(), driver)
+	check(t, err)
+	_, err = p.Listen()
+	wantErr(t, err, errors.ErrUnsupported)
+	_, err = p.Dial(t.Context(), p.name(1, 1))
+	wantErr(t, err, errors.ErrUnsupported)
+}
