@@ -10,7 +10,7 @@ func leaving(s State, e Event) (State, []Action) {
 		return s, fault()
 	}
 	if s.Stage == Staying { // the operation that was in flight when the signal came
-		s.Accepting = s.Accepting || e.News == Published
+		s.Accepting = s.Accepting || e.News == Published || e.News == Adopted || e.News == Resumed
 		return sayGoodbye(s)
 	}
 	switch e.News {

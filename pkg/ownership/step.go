@@ -47,10 +47,12 @@ func running(s State, e Event) (State, []Action) {
 		return noticed(s, e.News)
 	case KubeletAsked, KubeletConfirmed, KubeletRefused, KubeletLeft, AnnounceDue, Outdated:
 		return heard(s, e.News)
+	case SpareHeld, SpareLost, Orphaned, GiveAsked, Given, NotGiven:
+		return shared(s, e.News)
 	case RefusedTooLong:
 		return exit(s, GivenUp)
 	case Term:
-		s = State{Phase: Leaving, Op: s.Op, Accepting: s.Accepting}
+		s = State{Phase: Leaving, Op: s.Op, Shares: s.Shares, Accepting: s.Accepting}
 		if s.Op == Idle {
 			return sayGoodbye(s)
 		}
@@ -67,6 +69,9 @@ func running(s State, e Event) (State, []Action) {
 	case Saw:
 		return saw(s, e)
 	case Rested:
+		if s.Orphan && s.Spare && !s.Accepting {
+			return resume(s)
+		}
 		return look(s)
 	case DriverUp:
 		return publish(s)
@@ -74,6 +79,8 @@ func running(s State, e Event) (State, []Action) {
 		return begin(s, Resting, Action{Do: Rest, Pause: RetryPause})
 	case Published:
 		return idle(settle(s, e))
+	case Adopted, NotAdopted, Resumed, NotResumed:
+		return took(s, e.News)
 	case PathTaken: // another answers there, or died there: either way the start has had its turn
 		s.Owed, s.Seen = false, Sighting{}
 		return look(s)
@@ -105,7 +112,10 @@ func noticed(s State, n News) (State, []Action) {
 // heard takes in what kubelet said to the socket on which this instance accepts.
 func heard(s State, n News) (State, []Action) {
 	if !s.Accepting {
-		return s, nil // the socket has been let go meanwhile
+		return overheard(s, n)
+	}
+	if s.Giving && n == KubeletAsked { // guard: turn-away-while-giving (I9)
+		return s, []Action{{Do: TurnAway}}
 	}
 	switch n {
 	case KubeletAsked:
@@ -197,6 +207,9 @@ func publish(s State) (State, []Action) {
 	if s.Seen.Sight == Mine && !s.Due && !s.Stale { // guard: still-due (I6): kubelet has called meanwhile
 		return idle(s)
 	}
+	if s.Shares && s.Owed && s.Seen.Sight == Ours && !s.Alone { // guard: adopt-first (I9)
+		return begin(s, Adopting, Action{Do: Adopt, ID: s.Seen.ID})
+	}
 	return begin(s, Publishing, Action{Do: Publish, ID: s.Seen.ID})
 }
 
@@ -204,7 +217,7 @@ func publish(s State) (State, []Action) {
 func standBy(s State) (State, []Action) {
 	var letGo []Action
 	if s.Accepting {
-		s.Accepting, s.Kubelet, s.Due, s.Stale = false, Quiet, false, false // guard: let-go (one acceptor)
+		s.Accepting, s.Kubelet, s.Due, s.Stale, s.Giving = false, Quiet, false, false, false // guard: let-go (one acceptor)
 		letGo = []Action{{Do: LetGo}}
 	}
 	s, more := idle(s)
@@ -226,7 +239,7 @@ func settle(s State, e Event) State {
 	case LeaseMissed:
 		s.Lease = NoLease
 	case Published:
-		s.Accepting, s.Owed = true, false
+		s.Accepting, s.Owed, s.Spare, s.Orphan, s.Giving = true, false, false, false, false
 		s.Seen, s.Kubelet, s.Due, s.Stale = Sighting{}, Quiet, false, false
 	default:
 	}
@@ -263,8 +276,11 @@ func pauseFor(what Sight) Pause {
 	return RetryPause
 }
 
-// idle ends an operation; if something happened meanwhile the next look follows.
+// idle ends an operation; if something happened meanwhile it follows.
 func idle(s State) (State, []Action) {
+	if s.Orphan && s.Spare && !s.Accepting {
+		return resume(s)
+	}
 	if s.Again {
 		return look(s)
 	}
@@ -307,7 +323,11 @@ func endedBy(n News) Op {
 		return Removing
 	case Stopped:
 		return Stopping
-	case Start, Tick, Nudge, KubeletAsked, KubeletConfirmed, KubeletRefused, KubeletLeft, AnnounceDue, Outdated, RefusedTooLong, Term:
+	case Adopted, NotAdopted:
+		return Adopting
+	case Resumed, NotResumed:
+		return Resuming
+	case Start, Tick, Nudge, KubeletAsked, KubeletConfirmed, KubeletRefused, KubeletLeft, AnnounceDue, Outdated, SpareHeld, SpareLost, Orphaned, GiveAsked, Given, NotGiven, RefusedTooLong, Term:
 	}
 	return Idle
 }

@@ -46,6 +46,8 @@ const (
 	Claiming        // ended by Granted, NotGranted
 	Removing        // ended by Removed, NotRemoved
 	Stopping        // ended by Stopped
+	Adopting        // ended by Adopted, NotAdopted
+	Resuming        // ended by Resumed, NotResumed
 )
 
 // Lease is what this instance holds of the node-local lock.
@@ -57,7 +59,8 @@ const (
 	Exclusive
 )
 
-// Kubelet is what kubelet last said about the socket on which this instance accepts.
+// Kubelet is what kubelet last said about the socket on which this instance accepts,
+// or of which it holds a spare: the acceptor tells.
 type Kubelet uint8
 
 const (
@@ -98,6 +101,11 @@ type State struct {
 	Seen      Sighting
 	Due       bool // kubelet has not confirmed and the back-off has passed: announce again
 	Stale     bool // what kubelet was told is no longer so: announce, whatever it says
+	Shares    bool // listeners are handed over; it never changes
+	Spare     bool // holds a copy of the listener at the path, on which another accepts
+	Orphan    bool // the acceptor has ended, and this is the newest with a spare
+	Alone     bool // the start could not adopt the listener, and publishes
+	Giving    bool // a newcomer is being given the listener; kubelet is turned away
 	Kubelet   Kubelet
 	Stage     Stage
 }
@@ -123,6 +131,10 @@ const (
 	Removed
 	NotRemoved
 	Stopped
+	Adopted    // this instance accepts on the listener of another, which kubelet has confirmed
+	NotAdopted // nothing was handed over, for whatever reason
+	Resumed    // it accepts on its spare
+	NotResumed // the spare is of no use
 
 	Tick  // a second has passed
 	Nudge // a watch or a held connection says: look
@@ -132,6 +144,12 @@ const (
 	KubeletLeft
 	AnnounceDue    // the back-off after a refusal has passed
 	Outdated       // what kubelet was told is no longer so
+	SpareHeld      // the acceptor has given a copy of its listener
+	SpareLost      // that was closed: another listener is at the path
+	Orphaned       // the acceptor has ended, and the spare of this instance is the newest
+	GiveAsked      // a newcomer from which kubelet would learn nothing new asks for the listener
+	Given          // the newcomer accepts
+	NotGiven       // it does not
 	RefusedTooLong // refusals without a success for as long as is tolerable
 	Term
 )
@@ -158,6 +176,12 @@ const (
 	LetGo          // the path is another's: close the listener once its queue is empty
 	Goodbye        // drop the shared lock, close held connections
 	RemoveLease    // unlink the lease file, and what else of ours is provably nobody's
+	Adopt          // ask the acceptor for its listener
+	Resume         // accept on the spare
+	Give           // hand the listener to the newcomer that asked
+	Decline        // tell it to publish
+	Yield          // stop accepting, and keep a copy as a spare
+	TurnAway       // do not answer this call of kubelet's: it tries again, and finds the acceptor
 	BackOff        // kubelet is not satisfied: AnnounceDue after the back-off
 	Exit           // the end; Why says how
 	Fault          // the event did not fit the state: a bug
