@@ -100,22 +100,29 @@ func (d *Driver) NameVia(ctx context.Context, dial func(context.Context) (net.Co
 // its mount, so that no socket can ever appear in it again.
 func (d *Driver) DirGone() bool { return dirGone(filepath.Dir(d.cfg.Address)) }
 
-func (d *Driver) ask(ctx context.Context, dial func(context.Context) (net.Conn, error)) (string, error) {
+func (d *Driver) ask(ctx context.Context, dial func(context.Context) (net.Conn, error)) (name string, err error) {
+	err = d.call(ctx, dial, func(cc *grpc.ClientConn) (err error) {
+		if name, err = rpc.GetDriverName(ctx, cc); err != nil {
+			return d.callTrouble(err)
+		}
+		return nil
+	})
+	return name, err
+}
+
+// call dials, has do make its call, and hangs up.
+func (d *Driver) call(ctx context.Context, dial func(context.Context) (net.Conn, error), do func(*grpc.ClientConn) error) error {
 	raw, err := dial(ctx)
 	if err != nil {
-		return "", d.dialTrouble(err)
+		return d.dialTrouble(err)
 	}
 	cc, err := channel(raw)
 	if err != nil {
 		_ = raw.Close()
-		return "", d.trouble(Other, err, "ask the driver at %s: %v", d.cfg.Address, err)
+		return d.trouble(Other, err, "ask the driver at %s: %v", d.cfg.Address, err)
 	}
 	defer hangUp(cc, raw)
-	name, err := rpc.GetDriverName(ctx, cc)
-	if err != nil {
-		return "", d.callTrouble(err)
-	}
-	return name, nil
+	return do(cc)
 }
 
 // channel is a grpc channel over raw and nothing else.

@@ -30,7 +30,7 @@ type given struct {
 	healthPort                          int
 	timeout, driverWait                 time.Duration
 	pprof, version, keepEndpoint        bool
-	compat                              string
+	compat, onRestart                   string
 }
 
 // newGiven defines every flag: what has a meaning here, the logging flags of
@@ -62,6 +62,8 @@ func newGiven() *given {
 		"announce a symlink beside the CSI driver's socket, which leads to a driver that answers, where that is possible")
 	fs.StringVar(&g.compat, "compat", CompatOff,
 		CompatStrict+": do nothing that the incumbent does not do, --keep-endpoint included; "+CompatOff+": do it")
+	fs.StringVar(&g.onRestart, "on-driver-restart", restartCompare,
+		"when the CSI driver restarts alone, announce it again: "+restartCompare+": if its node info has changed; "+restartAlways+"; or "+restartNever)
 	fs.BoolVar(&g.version, "version", false, "print the version and exit")
 
 	logsapi.AddGoFlags(g.logging, fs)

@@ -24,6 +24,13 @@ const (
 	CompatStrict = "strict"
 )
 
+// The values of --on-driver-restart.
+const (
+	restartCompare = "compare"
+	restartAlways  = "always"
+	restartNever   = "never"
+)
+
 // Exit codes, as the incumbent's.
 const (
 	codeOK    = 0
@@ -55,6 +62,9 @@ type Options struct {
 	EnablePprof bool
 	// KeepEndpoint asks for an endpoint that keeps a name; false with --compat=strict.
 	KeepEndpoint bool
+	// OnDriverRestart says when a driver that restarts alone is announced again:
+	// compare, always or never.
+	OnDriverRestart string
 	// Strict says that nothing is to be done that the incumbent does not do.
 	Strict bool
 	// Mode is --mode as given. ModeProbe never gets as far as a run.
@@ -158,6 +168,7 @@ func (g *given) options() Options {
 		EnablePprof:             g.pprof,
 		KeepEndpoint:            g.keepEndpoint && g.compat != CompatStrict,
 		Strict:                  g.compat == CompatStrict,
+		OnDriverRestart:         g.onRestart,
 		Mode:                    g.mode,
 		Version:                 g.version,
 		Changed:                 g.changed(),
@@ -187,6 +198,11 @@ func (g *given) finish(o *Options, p platform) (problems []string) {
 	}
 	if g.compat != CompatOff && g.compat != CompatStrict {
 		problems = append(problems, fmt.Sprintf("--compat=%s is neither %s nor %s", g.compat, CompatOff, CompatStrict))
+	}
+	switch g.onRestart {
+	case restartCompare, restartAlways, restartNever:
+	default:
+		problems = append(problems, fmt.Sprintf("--on-driver-restart=%s is neither %s, %s nor %s", g.onRestart, restartCompare, restartAlways, restartNever))
 	}
 
 	var c checked

@@ -117,6 +117,7 @@ func TestOrderOfExits(t *testing.T) {
 		{"--timeout=0 " + kubeletFlag, 1, "--timeout=0s is not greater than zero"},
 		{"--health-port=1 " + endpoint + " " + kubeletFlag, 1, "exclude each other"},
 		{"--timeout=-1s " + kubeletFlag, 1, "--timeout=-1s is not greater than zero"},
+		{"--on-driver-restart=maybe " + kubeletFlag, 1, "--on-driver-restart=maybe is neither compare, always nor never"},
 		{"--compat=loose " + kubeletFlag, 1, "--compat=loose is neither off nor strict"},
 		{"--driver-wait=-1s " + kubeletFlag, 1, "--driver-wait=-1s is negative"},
 		{"--csi-address= " + kubeletFlag, 1, "--csi-address= is an empty path"},

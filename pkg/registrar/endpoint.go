@@ -66,15 +66,38 @@ func settled(known []bool, best int) bool {
 
 // name asks the driver on one inode for its name. Another driver's is an error.
 func (k *keeper) name(ctx context.Context, id endpoint.ID) (string, error) {
-	at := endpoint.ID{}
-	if id != k.state.View.Socket.ID || k.state.View.Named {
-		at = id
-	}
-	name, err := k.r.driver.NameVia(ctx, func(ctx context.Context) (net.Conn, error) { return k.names.Dial(ctx, at) })
+	name, err := k.r.driver.NameVia(ctx, func(ctx context.Context) (net.Conn, error) { return k.dial(ctx, id) })
 	if place := k.r.place.Load(); err == nil && place != nil && name != place.Driver() {
 		err = errors.New("another driver answers: " + name)
 	}
 	return name, err
+}
+
+// leadsTo is the inode behind what kubelet is told, zero if nobody listens there.
+func (k *keeper) leadsTo(v endpoint.View) endpoint.ID {
+	at := v.Socket
+	if k.announced() && v.Link.Kind == endpoint.ToName {
+		for _, o := range v.Others {
+			if at = o; o.ID == v.Link.ID {
+				break
+			}
+		}
+	}
+	if !at.Alive() {
+		return endpoint.ID{}
+	}
+	return at.ID
+}
+
+// dial connects to the driver on one inode, by its second name if it has one.
+func (k *keeper) dial(ctx context.Context, id endpoint.ID) (net.Conn, error) {
+	conn, err := k.names.Dial(ctx, id)
+	if err != nil && id != (endpoint.ID{}) {
+		if l, readErr := k.names.Read(); readErr == nil && l.Socket == id {
+			return k.names.Dial(ctx, endpoint.ID{})
+		}
+	}
+	return conn, err
 }
 
 // elsewhere asks the driver on the inodes that csi.sock is no longer a name of.

@@ -249,6 +249,7 @@ func (k *keeper) looked(before endpoint.View) {
 	if words := k.driver.sees(now.Socket); words != "" {
 		klog.InfoS(words, "address", k.r.cfg.CSIAddress)
 	}
+	k.r.info.led(k.leadsTo(now))
 	if now.Link.Kind == endpoint.Foreign && k.announced() && k.accepting.Load() {
 		k.giveUp("what stands there is not ours: " + k.names.LinkPath())
 	}

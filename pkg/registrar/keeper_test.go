@@ -22,8 +22,10 @@ import (
 // removes it by name when it ends, as Go servers do.
 type generation struct {
 	csi.UnimplementedIdentityServer
+	csi.UnimplementedNodeServer
 	n      *node
 	id     string
+	node   string // its node ID
 	server *grpc.Server
 	hangs  chan struct{} // answers nothing until this is closed
 }
@@ -37,6 +39,10 @@ func (g *generation) GetPluginInfo(ctx context.Context, _ *csi.GetPluginInfoRequ
 		}
 	}
 	return &csi.GetPluginInfoResponse{Name: "d.example.com", VendorVersion: g.id}, nil
+}
+
+func (g *generation) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: g.node}, nil
 }
 
 func (n *node) generation(id string) *generation {
@@ -57,6 +63,7 @@ func (g *generation) start() {
 	}
 	g.server = grpc.NewServer()
 	csi.RegisterIdentityServer(g.server, g)
+	csi.RegisterNodeServer(g.server, g)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = g.server.Serve(l) }()
 	g.n.t.Cleanup(func() { g.server.Stop(); <-served })

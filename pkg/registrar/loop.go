@@ -116,8 +116,14 @@ func (l *loop) called(c call) {
 	if c.to != l.accepted || !l.state.Accepting {
 		return
 	}
-	if c.Kind == registration.Refused {
+	switch c.Kind {
+	case registration.Asked:
+		l.r.info.kubeletAsked()
+	case registration.Confirmed:
+		l.r.info.kubeletConfirmed()
+	case registration.Refused:
 		l.r.keeper.refused(c.Message)
+	case registration.Left:
 	}
 	l.take(own.Event{News: l.kubelet.hear(c.Call)})
 	if l.kubelet.exhausted() {
@@ -132,6 +138,7 @@ func (l *loop) take(e own.Event) {
 	l.state = next
 	if before.Accepting && !next.Accepting {
 		l.kubelet.forget()
+		l.r.info.forget()
 	}
 	l.r.keeper.accepts(next.Accepting)
 	l.say(before, e, actions)

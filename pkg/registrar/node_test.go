@@ -86,6 +86,13 @@ func (n *node) startDriver(name string) {
 // run starts a registrar, and returns how to end it and what Run returned.
 func (n *node) run(change func(*Config)) (stop func() error, result <-chan error) {
 	n.t.Helper()
+	_, stop, result = n.begin(change)
+	return stop, result
+}
+
+// begin is run, and gives the registrar too.
+func (n *node) begin(change func(*Config)) (r *Registrar, stop func() error, result <-chan error) {
+	n.t.Helper()
 	cfg := Config{CSIAddress: n.csiSocket(), Endpoint: "/host/csi.sock", RegistrationDir: n.regDir(), Timeout: time.Second, Version: "test"}
 	if change != nil {
 		change(&cfg)
@@ -99,7 +106,7 @@ func (n *node) run(change func(*Config)) (stop func() error, result <-chan error
 	ended := make(chan struct{})
 	go func() { done <- r.Run(ctx); close(ended) }()
 	n.t.Cleanup(func() { cancel(); <-ended })
-	return func() error { cancel(); return <-done }, done
+	return r, func() error { cancel(); return <-done }, done
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -31,6 +31,8 @@
 //   - one per held connection to a peer: ends with it
 //   - the keeper: looks after the driver's directory, see keeper; ends when this
 //     instance has left, or with Run
+//   - the informer: compares the node info of a driver that has restarted with what
+//     kubelet has; ends with Run
 //   - the watch on both directories: ends with Run
 //   - HTTP, if asked for: see pkg/observe
 package registrar
@@ -74,6 +76,8 @@ type Config struct {
 	// Strict switches off everything that the incumbent does not do, KeepEndpoint
 	// included.
 	Strict bool
+	// OnDriverRestart is RestartCompare (also if empty), RestartAlways or RestartNever.
+	OnDriverRestart string
 	// Version of this program, told to other instances.
 	Version string
 }
@@ -85,6 +89,7 @@ type Registrar struct {
 	// place is set once the driver has told its name; HTTP reads it.
 	place  atomic.Pointer[regsocket.Place]
 	keeper *keeper       // nil if the driver's directory is not looked after
+	info   informer      // idle without a keeper
 	hints  chan struct{} // room for one: something changed, look
 	calls  chan call
 	// outdated has room for one: what kubelet was told is no longer so.
@@ -104,10 +109,12 @@ func New(cfg Config) (*Registrar, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Registrar{
+	r := &Registrar{
 		cfg: cfg, driver: driver,
 		hints: make(chan struct{}, 1), calls: make(chan call), outdated: make(chan struct{}, 1), fatal: make(chan error, 1),
-	}, nil
+	}
+	r.info = informer{r: r, wake: make(chan struct{}, 1)}
+	return r, nil
 }
 
 // Run keeps the driver registered until ctx is done, then leaves as the others on
@@ -127,6 +134,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 	if k := newKeeper(life, r); k != nil {
 		r.keeper = k
 		started.Go(func() { k.run(life) })
+		started.Go(func() { r.info.run(life) })
 		watched = append(watched, k.watched())
 	}
 	started.Go(func() { watch(life, watched) })
