@@ -155,6 +155,7 @@ func TestDescriptorsOfABrokenFrame(t *testing.T) {
 	fds := null(t, 50)
 	tooLong := mustEncode(t, Handover{})
 	tooLong[4] = 1
+	goodbye := mustEncode(t, Goodbye{})
 	for name, c := range map[string]struct {
 		data []byte
 		fds  int
@@ -169,11 +170,15 @@ func TestDescriptorsOfABrokenFrame(t *testing.T) {
 		"many":                {mustEncode(t, Handover{}), 50, ErrRubbish, "more descriptors"},
 		"many with a byte":    {mustEncode(t, Handover{})[:1], 50, ErrRubbish, "more descriptors"},
 		"many with a header":  {mustEncode(t, Handover{})[:headerSize], 50, ErrRubbish, "more descriptors"},
-		"many, not asked for": {mustEncode(t, Goodbye{}), 50, ErrRubbish, "more descriptors"},
+		"many, not asked for": {goodbye, 50, ErrRubbish, "more descriptors"},
+		"many with the end":   {goodbye[headerSize:], 50, ErrRubbish, "more descriptors"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, accepted := rawPair(t)
 			before := openFiles(t)
+			if strings.HasPrefix(string(c.data), "{") {
+				sendRaw(t, conn, goodbye[:headerSize])
+			}
 			sendRaw(t, conn, c.data, fds[:c.fds]...)
 			_, _, err := accepted.Receive(soon(t))
 			wantErr(t, err, c.want)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestSweep(t *testing.T) {
@@ -77,11 +79,22 @@ func TestSweepLooksAgain(t *testing.T) {
 			}
 		})
 	}
-	p := newPlace(t)
+	p := newPlace(t) // The same one listens, which was slow to.
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	check(t, err)
+	defer unix.Close(fd)
+	check(t, unix.Bind(fd, &unix.SockaddrUnix{Name: p.path(p.name(1, 1))}))
+	p.at = func(string) { check(t, unix.Listen(fd, 1)) }
+	removed, err := p.Sweep(soon(t))
+	if err != nil || len(removed) != 0 {
+		t.Errorf("swept %q, %v", removed, err)
+	}
+
+	p = newPlace(t)
 	leave(t, p.path(p.name(1, 1)))
 	ctx, cancel := context.WithCancel(context.Background())
 	p.at = func(string) { cancel() }
-	_, err := p.Sweep(ctx)
+	_, err = p.Sweep(ctx)
 	wantErr(t, err, context.Canceled)
 	wantOnly(t, p, p.name(1, 1))
 }
