@@ -42,7 +42,7 @@ func (n *Names) Read() (Listing, error) {
 	slices.SortFunc(l.Others, func(a, b ID) int {
 		return cmp.Or(cmp.Compare(b.Made, a.Made), cmp.Compare(b.Ino, a.Ino))
 	})
-	l.Named = l.Socket != ID{} && slices.Contains(l.Others, l.Socket)
+	l.Named = slices.Contains(l.Others, l.Socket)
 	if l.Link, err = n.readLink(n.link); err != nil {
 		return Listing{}, explain("look at", n.link, err)
 	}
@@ -308,9 +308,10 @@ func (n *Names) Sweep(olderThan time.Duration) (removed []string, err error) {
 			continue
 		}
 		target, err := n.readLink(path)
-		if err != nil || target.Kind == NoLink || target.Kind == Foreign {
+		if err != nil || target.Kind == Foreign {
 			continue
 		}
+		n.seams.at("judged")
 		err = unlink(path)
 		if errors.Is(err, unix.ENOENT) { // A peer was faster.
 			continue

@@ -115,6 +115,20 @@ func TestLinkChangedBeforeTheTurn(t *testing.T) {
 	}
 }
 
+// Proves that another second name is another target.
+func TestTurnFromAnotherName(t *testing.T) {
+	n := newNames(t, shortDir(t))
+	old, _ := pinned(t, n)
+	young := another(t, n)
+	check(t, n.Pin(young))
+	check(t, n.Turn(noLink, toName(old)))
+	wantErr(t, n.Turn(toName(young), toSocket), ErrChanged)
+	wantErr(t, n.Turn(toName(ID{}), toSocket), ErrChanged)
+	wantLink(t, n, filepath.Base(n.Path(old)))
+	check(t, n.Turn(toName(ID{Ino: old.Ino}), toName(young))) // Of from only the name counts.
+	wantRead(t, n, Listing{Socket: young, Others: read(t, n).Others, Named: true, Link: toName(young)})
+}
+
 // point makes the link say text.
 func point(t *testing.T, n *Names, text string) {
 	t.Helper()

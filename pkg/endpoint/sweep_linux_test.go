@@ -63,3 +63,27 @@ func TestSweep(t *testing.T) {
 		t.Fatalf("swept %q (%v)", removed, err)
 	}
 }
+
+// A peer may sweep at the same time.
+func TestSweptByAPeer(t *testing.T) {
+	n := newNames(t, shortDir(t))
+	check(t, os.Symlink("csi.sock", temp(n, "00112233")))
+	at(n, "judged", func() { check(t, os.Remove(temp(n, "00112233"))) })
+	removed, err := n.Sweep(0)
+	if err != nil || len(removed) != 0 {
+		t.Errorf("swept %q, %v", removed, err)
+	}
+}
+
+// Also where the directory adds nothing to the path.
+func TestTemporaryNames(t *testing.T) {
+	n, err := NewNames("csi.sock")
+	check(t, err)
+	for name, want := range map[string]bool{
+		".csi.sock.ep.00112233.tmp": true, "00112233.tmp": false, n.newTemp(): true, n.LinkName(): false,
+	} {
+		if got := n.isTemp(name); got != want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
