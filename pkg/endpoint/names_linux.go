@@ -131,6 +131,7 @@ func (n *Names) Pin(id ID) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EEXIST):
+		n.seams.at("exists")
 		done, err := n.pinned(path, id)
 		if err == nil && !done {
 			return n.notIt("link", path, nil) // A peer made it and removed it: look again.
@@ -153,8 +154,8 @@ func (n *Names) pinned(path string, id ID) (bool, error) {
 	if err != nil {
 		return false, explain("look at", path, err)
 	}
-	there, ok := idOf(info)
-	if !ok || there.Ino != id.Ino {
+	there, _ := idOf(info)
+	if there.Ino != id.Ino {
 		return false, foreign("link", path, info)
 	}
 	if there != id {

@@ -82,6 +82,22 @@ func TestSecondNameMadeBeforeTheLink(t *testing.T) {
 	}
 }
 
+// A second name that a peer made and removed again is for the next look.
+func TestSecondNameMadeAndRemoved(t *testing.T) {
+	n := newNames(t, shortDir(t))
+	listen(t, n.socket)
+	id := read(t, n).Socket
+	n.seams.at = func(step string) {
+		if step == "judged" {
+			check(t, os.Link(n.socket, n.Path(id)))
+		} else {
+			check(t, os.Remove(n.Path(id)))
+		}
+	}
+	wantErr(t, n.Pin(id), ErrChanged)
+	wantRead(t, n, Listing{Socket: id})
+}
+
 // What happens to the link between the temporary name and the rename.
 func TestLinkChangedBeforeTheTurn(t *testing.T) {
 	for name, c := range map[string]struct {
