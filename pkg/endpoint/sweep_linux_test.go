@@ -74,16 +74,3 @@ func TestSweptByAPeer(t *testing.T) {
 		t.Errorf("swept %q, %v", removed, err)
 	}
 }
-
-// Also where the directory adds nothing to the path.
-func TestTemporaryNames(t *testing.T) {
-	n, err := NewNames("csi.sock")
-	check(t, err)
-	for name, want := range map[string]bool{
-		".csi.sock.ep.00112233.tmp": true, "00112233.tmp": false, n.newTemp(): true, n.LinkName(): false,
-	} {
-		if got := n.isTemp(name); got != want {
-			t.Errorf("%s: got %v", name, got)
-		}
-	}
-}
