@@ -45,7 +45,9 @@ func (n *Names) Probe(id ID) Life {
 		return Unclear
 	}
 	defer unix.Close(fd)
-	return lifeOf(retry(func() error { return unix.Connect(fd, &unix.SockaddrUnix{Name: address}) }))
+	err = retry(func() error { return unix.Connect(fd, &unix.SockaddrUnix{Name: address}) })
+	n.seams.at("connected")
+	return lifeOf(err)
 }
 
 func lifeOf(err error) Life {

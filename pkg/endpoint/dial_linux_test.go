@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -263,6 +264,39 @@ func TestNoDescriptorIsLost(t *testing.T) {
 	}
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d were", after, before)
+	}
+}
+
+// Proves SOCK_CLOEXEC and O_CLOEXEC: a process started meanwhile must not keep a
+// connection to a driver.
+func TestCloseOnExec(t *testing.T) {
+	n := newNames(t, shortDir(t))
+	listen(t, n.socket)
+	id := read(t, n).Socket
+	steps := 0
+	n.seams.at = func(step string) {
+		steps++
+		entries, err := os.ReadDir("/proc/self/fd")
+		check(t, err)
+		for _, entry := range entries {
+			target, _ := os.Readlink("/proc/self/fd/" + entry.Name())
+			if !strings.HasPrefix(target, "socket:") && !strings.HasPrefix(target, n.dir) {
+				continue
+			}
+			fd, err := strconv.Atoi(entry.Name())
+			check(t, err)
+			flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			check(t, err)
+			if flags&unix.FD_CLOEXEC == 0 {
+				t.Errorf("%s: %s would be inherited", step, target)
+			}
+		}
+	}
+	check(t, n.Pin(id))
+	n.Probe(id)
+	n.Probe(ID{})
+	if steps != 3 {
+		t.Errorf("%d steps", steps)
 	}
 }
 

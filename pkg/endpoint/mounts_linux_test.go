@@ -172,9 +172,9 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 // link count.
 func TestDirectoryRemovedBelowTheMount(t *testing.T) {
 	for name, host := range map[string]func(*testing.T) string{
-		"ext4 or what is there": shortDir,
-		"overlayfs, upper":      func(t *testing.T) string { return overlay(t) },
-		"overlayfs, lower":      func(t *testing.T) string { return overlay(t, "l/driver") },
+		"what is there":    shortDir,
+		"overlayfs, upper": func(t *testing.T) string { return overlay(t) },
+		"overlayfs, lower": func(t *testing.T) string { return overlay(t, "l/driver") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			driver, dir := filepath.Join(host(t), "driver"), shortDir(t)
@@ -187,7 +187,9 @@ func TestDirectoryRemovedBelowTheMount(t *testing.T) {
 			_, err := n.Read()
 			wantErr(t, err, ErrDirGone)
 			wantWords(t, err, "restart the container")
-			t.Log(err)
+			if name == "what is there" {
+				wantWords(t, err, "on the host below this mount")
+			}
 			err = n.Turn(noLink, toSocket)
 			wantErr(t, err, ErrDirGone)
 			wantWords(t, err, "restart the container")
@@ -289,6 +291,33 @@ func TestNoPermission(t *testing.T) {
 	check(t, os.Chown(n.socket, nobody, nobody))
 	c.must(t, "pin", "no links", "permission denied", "SELinux or AppArmor")
 	wantOnly(t, dir, "csi.sock")
+}
+
+// A directory that may be listed and not entered: unknown is not absent.
+func TestDirectoryThatMayNotBeEntered(t *testing.T) {
+	dir := shortDirFor(t)
+	n := newNames(t, dir)
+	pinned(t, n)
+	check(t, os.Chmod(dir, 0o744))
+	c := startChild(t, n.socket, as(t, nobody, shortDirFor(t)))
+	c.must(t, "probe", "look at "+n.socket+": permission denied")
+}
+
+// What each errno of link(2) means: no hope, or something that may pass.
+func TestExplainLink(t *testing.T) {
+	for errno, hopeless := range map[error]bool{
+		unix.EPERM: true, unix.EACCES: true, unix.EXDEV: true, unix.EROFS: true, unix.EMLINK: true, unix.ENOTSUP: true, unix.ENOSYS: true,
+		unix.ENOSPC: false, unix.EDQUOT: false, unix.EIO: false, unix.ENOMEM: false,
+	} {
+		err := explainLink("/csi/csi.sock", errno)
+		wantErr(t, err, errno)
+		if errors.Is(err, ErrNoLinks) != hopeless {
+			t.Errorf("%v", err)
+		}
+		if hopeless {
+			wantWords(t, err, "link /csi/csi.sock: ", ErrNoLinks.Error()+": "+errno.Error()+": ")
+		}
+	}
 }
 
 // Proves the look for /proc: without it a second name would read as gone, and be

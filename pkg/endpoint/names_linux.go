@@ -42,7 +42,7 @@ func (n *Names) Read() (Listing, error) {
 	slices.SortFunc(l.Others, func(a, b ID) int {
 		return cmp.Or(cmp.Compare(b.Made, a.Made), cmp.Compare(b.Ino, a.Ino))
 	})
-	l.Named = l.Socket != ID{} && slices.Contains(l.Others, l.Socket)
+	l.Named = slices.Contains(l.Others, l.Socket)
 	if l.Link, err = n.readLink(n.link); err != nil {
 		return Listing{}, explain("look at", n.link, err)
 	}
@@ -131,6 +131,7 @@ func (n *Names) Pin(id ID) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EEXIST):
+		n.seams.at("exists")
 		done, err := n.pinned(path, id)
 		if err == nil && !done {
 			return n.notIt("link", path, nil) // A peer made it and removed it: look again.
@@ -153,8 +154,8 @@ func (n *Names) pinned(path string, id ID) (bool, error) {
 	if err != nil {
 		return false, explain("look at", path, err)
 	}
-	there, ok := idOf(info)
-	if !ok || there.Ino != id.Ino {
+	there, _ := idOf(info)
+	if there.Ino != id.Ino {
 		return false, foreign("link", path, info)
 	}
 	if there != id {
@@ -308,9 +309,10 @@ func (n *Names) Sweep(olderThan time.Duration) (removed []string, err error) {
 			continue
 		}
 		target, err := n.readLink(path)
-		if err != nil || target.Kind == NoLink || target.Kind == Foreign {
+		if err != nil || target.Kind == Foreign {
 			continue
 		}
+		n.seams.at("judged")
 		err = unlink(path)
 		if errors.Is(err, unix.ENOENT) { // A peer was faster.
 			continue

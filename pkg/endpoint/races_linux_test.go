@@ -82,6 +82,22 @@ func TestSecondNameMadeBeforeTheLink(t *testing.T) {
 	}
 }
 
+// A second name that a peer made and removed again is for the next look.
+func TestSecondNameMadeAndRemoved(t *testing.T) {
+	n := newNames(t, shortDir(t))
+	listen(t, n.socket)
+	id := read(t, n).Socket
+	n.seams.at = func(step string) {
+		if step == "judged" {
+			check(t, os.Link(n.socket, n.Path(id)))
+		} else {
+			check(t, os.Remove(n.Path(id)))
+		}
+	}
+	wantErr(t, n.Pin(id), ErrChanged)
+	wantRead(t, n, Listing{Socket: id})
+}
+
 // What happens to the link between the temporary name and the rename.
 func TestLinkChangedBeforeTheTurn(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -113,6 +129,20 @@ func TestLinkChangedBeforeTheTurn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Proves that another second name is another target.
+func TestTurnFromAnotherName(t *testing.T) {
+	n := newNames(t, shortDir(t))
+	old, _ := pinned(t, n)
+	young := another(t, n)
+	check(t, n.Pin(young))
+	check(t, n.Turn(noLink, toName(old)))
+	wantErr(t, n.Turn(toName(young), toSocket), ErrChanged)
+	wantErr(t, n.Turn(toName(ID{}), toSocket), ErrChanged)
+	wantLink(t, n, filepath.Base(n.Path(old)))
+	check(t, n.Turn(toName(ID{Ino: old.Ino}), toName(young))) // Of from only the name counts.
+	wantRead(t, n, Listing{Socket: young, Others: read(t, n).Others, Named: true, Link: toName(young)})
 }
 
 // point makes the link say text.

@@ -106,7 +106,7 @@ func resolved(dir string) string {
 func lastTwo(dir string) (two [2]string, ok bool) {
 	parent, last := path.Split(path.Clean(dir))
 	two = [2]string{path.Base(parent), last}
-	return two, last != "" && two[0] != "/" && two[0] != "."
+	return two, two[0] != "/" && two[0] != "."
 }
 
 // mount is what one line of mountinfo says: root, a path on some file system, is

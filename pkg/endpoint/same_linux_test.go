@@ -183,6 +183,16 @@ func TestEscapedMounts(t *testing.T) {
 	}
 }
 
+func TestUnescape(t *testing.T) {
+	for field, want := range map[string]string{
+		`\040`: " ", `\134040`: `\040`, `a\011`: "a\t", `\377`: "\xff", `\08`: `\08`, `\080`: `\080`, `\400`: `\400`, `\04`: `\04`, `\`: `\`, "": "",
+	} {
+		if got := unescape(field); got != want {
+			t.Errorf("%s: got %q, want %q", field, got, want)
+		}
+	}
+}
+
 func TestMountsThatCannotBeRead(t *testing.T) {
 	cause := errors.New("no such process")
 	broken := func(text string) func() ([]byte, error) { return func() ([]byte, error) { return []byte(text), nil } }
@@ -194,6 +204,7 @@ func TestMountsThatCannotBeRead(t *testing.T) {
 		wantRefused(t, plain, "/csi/csi.sock", broken(string(good)+line), "the mounts cannot be read")
 	}
 	// Equal paths need none.
+	wantUsable(t, "/var/lib//kubelet/./plugins/x.csi/csi.sock", plain, broken("x"), "/var/lib/kubelet/plugins/x.csi/.csi.sock.ep")
 	wantUsable(t, plain, plain, broken("x"), "/var/lib/kubelet/plugins/x.csi/.csi.sock.ep")
 }
 

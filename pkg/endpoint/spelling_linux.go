@@ -10,12 +10,8 @@ import (
 // inode returns the inode number that a second name says. Each number has one
 // name only.
 func (n *Names) inode(name string) (uint64, bool) {
-	end, ok := strings.CutPrefix(name, "."+n.base+".")
-	if !ok {
-		return 0, false
-	}
-	ino, err := strconv.ParseUint(end, 36, 64)
-	return ino, err == nil && ino != 0 && n.second(ino) == name
+	ino, _ := strconv.ParseUint(strings.TrimPrefix(name, "."+n.base+"."), 36, 64)
+	return ino, ino != 0 && n.second(ino) == name
 }
 
 // target says where a symlink with this text points. What it says of a second

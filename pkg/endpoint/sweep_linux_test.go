@@ -63,3 +63,14 @@ func TestSweep(t *testing.T) {
 		t.Fatalf("swept %q (%v)", removed, err)
 	}
 }
+
+// A peer may sweep at the same time.
+func TestSweptByAPeer(t *testing.T) {
+	n := newNames(t, shortDir(t))
+	check(t, os.Symlink("csi.sock", temp(n, "00112233")))
+	at(n, "judged", func() { check(t, os.Remove(temp(n, "00112233"))) })
+	removed, err := n.Sweep(0)
+	if err != nil || len(removed) != 0 {
+		t.Errorf("swept %q, %v", removed, err)
+	}
+}
