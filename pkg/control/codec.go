@@ -85,10 +85,8 @@ func parse(k kind, body []byte) (Frame, error) {
 		return unmarshal[Accepting](body)
 	case kindNews:
 		return unmarshal[News](body)
-	case kindCleared:
-		return unmarshal[Cleared](body)
-	case kindClearedAck:
-		return unmarshal[ClearedAck](body)
+	case kindMoved:
+		return unmarshal[Moved](body)
 	case kindGoodbye:
 		return unmarshal[Goodbye](body)
 	}

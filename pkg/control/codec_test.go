@@ -32,15 +32,14 @@ func golden() map[string]Frame {
 			Versions: []string{"1.0.0", "0.3.0"}, NodeInfo: "sha256:11",
 			Inode: DriverInode{Dev: 1<<64 - 1, Ino: 1<<53 + 1, Made: -(1<<62 + 1)},
 		},
-		"publish":    Publish{Reason: "kubelet has not confirmed"},
-		"ready":      Ready{Nonce: 1<<64 - 1},
-		"isready":    IsReady{Nonce: 1<<63 + 1},
-		"handover":   Handover{Dev: 65025, Ino: 1<<53 + 1, Changed: 1772600767000000890, Kubelet: kubelet},
-		"accepting":  Accepting{},
-		"news":       News{Kubelet: Kubelet{State: Confirmed, Since: since, NodeInfo: "sha256:22"}},
-		"cleared":    Cleared{Conn: 1<<53 + 1},
-		"clearedack": ClearedAck{Conn: 1<<53 + 3},
-		"goodbye":    Goodbye{},
+		"publish":   Publish{Reason: "kubelet has not confirmed"},
+		"ready":     Ready{Nonce: 1<<64 - 1},
+		"isready":   IsReady{Nonce: 1<<63 + 1},
+		"handover":  Handover{Dev: 65025, Ino: 1<<53 + 1, Changed: 1772600767000000890, Kubelet: kubelet},
+		"accepting": Accepting{},
+		"news":      News{Kubelet: Kubelet{State: Confirmed, Since: since, NodeInfo: "sha256:22"}},
+		"moved":     Moved{},
+		"goodbye":   Goodbye{},
 	}
 }
 

@@ -11,21 +11,21 @@ type Frame interface{ kind() kind }
 type kind uint8
 
 const (
-	kindHello      kind = 1
-	kindPublish    kind = 2
-	kindReady      kind = 3
-	kindIsReady    kind = 4
-	kindHandover   kind = 5
-	kindAccepting  kind = 6
-	kindNews       kind = 7
-	kindCleared    kind = 8
-	kindClearedAck kind = 9
-	kindGoodbye    kind = 10
+	kindHello     kind = 1
+	kindPublish   kind = 2
+	kindReady     kind = 3
+	kindIsReady   kind = 4
+	kindHandover  kind = 5
+	kindAccepting kind = 6
+	kindNews      kind = 7
+	kindMoved     kind = 8
+	kindGoodbye   kind = 9
 )
 
 // Hello is the first frame of who dials, and tells who it is and what kubelet
 // would learn from it.
 type Hello struct {
+	Wants    Wish      `json:"wants"`
 	Instance string    `json:"instance"` // unique to the process
 	Release  string    `json:"release"`  // of the program
 	Host     string    `json:"host"`     // pod or host name, for the reader of a log
@@ -41,6 +41,16 @@ type Hello struct {
 	// Inode is the driver's socket of which NodeInfo is; zero if not known.
 	Inode DriverInode `json:"inode"`
 }
+
+// Wish is what a dialer is after. Later releases may have more of them: one that is
+// not known here is not granted.
+type Wish string
+
+// The wishes.
+const (
+	WantsListener Wish = "listener" // to accept in the acceptor's place
+	WantsSpare    Wish = "spare"    // to stand by with a copy of the listener
+)
 
 // DriverInode tells one socket of a driver from another.
 type DriverInode struct {
@@ -107,30 +117,23 @@ type Accepting struct{}
 // News is what an acceptor tells the holders of spares: what kubelet said.
 type News struct {
 	Kubelet Kubelet `json:"kubelet"`
+	// Newer is how many holders of a spare are newer than the receiver: the newest
+	// accepts when the acceptor ends.
+	Newer int `json:"newer"`
 }
 
-// Cleared is said by a holder that is not the acceptor, when GetInfo of kubelet's
-// came on a connection that it still has, before that is answered: what kubelet
-// had confirmed is open again for all.
-type Cleared struct {
-	Conn uint64 `json:"conn"` // the connection, unique within the sender
-}
-
-// ClearedAck answers Cleared, with its connection.
-type ClearedAck struct {
-	Conn uint64 `json:"conn"`
-}
+// Moved says: another accepts on this listener now. Look who, and follow that one.
+type Moved struct{}
 
 // Goodbye says: I leave.
 type Goodbye struct{}
 
-func (Hello) kind() kind      { return kindHello }
-func (Publish) kind() kind    { return kindPublish }
-func (Ready) kind() kind      { return kindReady }
-func (IsReady) kind() kind    { return kindIsReady }
-func (Handover) kind() kind   { return kindHandover }
-func (Accepting) kind() kind  { return kindAccepting }
-func (News) kind() kind       { return kindNews }
-func (Cleared) kind() kind    { return kindCleared }
-func (ClearedAck) kind() kind { return kindClearedAck }
-func (Goodbye) kind() kind    { return kindGoodbye }
+func (Hello) kind() kind     { return kindHello }
+func (Publish) kind() kind   { return kindPublish }
+func (Ready) kind() kind     { return kindReady }
+func (IsReady) kind() kind   { return kindIsReady }
+func (Handover) kind() kind  { return kindHandover }
+func (Accepting) kind() kind { return kindAccepting }
+func (News) kind() kind      { return kindNews }
+func (Moved) kind() kind     { return kindMoved }
+func (Goodbye) kind() kind   { return kindGoodbye }
