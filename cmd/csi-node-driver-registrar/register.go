@@ -19,6 +19,7 @@ func register(ctx context.Context, o options.Options, version string) error {
 		EnablePprof:     o.EnablePprof,
 		KeepEndpoint:    o.KeepEndpoint,
 		Strict:          o.Strict,
+		Handover:        o.Handover,
 		OnDriverRestart: o.OnDriverRestart,
 		Version:         version,
 	})

@@ -48,7 +48,7 @@ func (s *childState) do(command, argument string) (answer string, err error) {
 	answer = "ok"
 	switch command {
 	case "listen":
-		if s.l, err = s.p.Listen(); err == nil {
+		if s.l, err = s.p.Listen(os.Getpid()); err == nil {
 			answer = s.l.Name()
 		}
 	case "accept":

@@ -13,7 +13,7 @@ type Listener struct{}
 type Conn struct{}
 
 // Listen returns errors.ErrUnsupported.
-func (p *Place) Listen() (*Listener, error) { return nil, errors.ErrUnsupported }
+func (p *Place) Listen(int) (*Listener, error) { return nil, errors.ErrUnsupported }
 
 // Dial returns errors.ErrUnsupported.
 func (p *Place) Dial(context.Context, string) (*Conn, error) { return nil, errors.ErrUnsupported }

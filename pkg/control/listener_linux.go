@@ -45,12 +45,13 @@ type greeted struct {
 	hello Hello
 }
 
-// Listen makes this process's control socket and accepts there until Close. What
+// Listen makes this process's control socket and accepts there until Close. pid is
+// os.Getpid(), which tells it from others in its mount namespace. What
 // a process of the same name has left is replaced, if nobody listens on it, which
 // takes 100 ms to know. The error wraps ErrInUse, ErrNotSocket, or that of the
 // system call; nothing of ours is left then.
-func (p *Place) Listen() (*Listener, error) {
-	name, err := p.ownName()
+func (p *Place) Listen(pid int) (*Listener, error) {
+	name, err := p.ownName(pid)
 	if err != nil {
 		return nil, fmt.Errorf("listen for other instances: %w", err)
 	}

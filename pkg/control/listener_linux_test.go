@@ -143,15 +143,15 @@ func TestPrivateBeforeAnyoneCanConnect(t *testing.T) {
 			t.Errorf("mode %v before listen", info.Mode())
 		}
 	}
-	l, err := p.Listen()
+	l, err := p.Listen(os.Getpid())
 	check(t, err)
-	if own, err := p.ownName(); err != nil || l.Name() != own || !p.isName(own) {
+	if own, err := p.ownName(os.Getpid()); err != nil || l.Name() != own || !p.isName(own) {
 		t.Errorf("it is called %s, want %s (%v)", l.Name(), own, err)
 	}
 	if steps != 2 {
 		t.Errorf("%d steps", steps)
 	}
-	_, err = p.Listen()
+	_, err = p.Listen(os.Getpid())
 	wantErr(t, err, ErrInUse)
 	dial(t, p, l)
 	wantOnly(t, p, l.Name())
@@ -237,7 +237,7 @@ func TestLongPath(t *testing.T) {
 	check(t, os.Mkdir(p.dir, 0o755))
 	before := openFiles(t)
 	p.at = func(string) { wantCloseOnExec(t) }
-	l, err := p.Listen()
+	l, err := p.Listen(os.Getpid())
 	check(t, err)
 	c := dial(t, p, l)
 	wantCloseOnExec(t)
@@ -252,7 +252,7 @@ func TestLongPath(t *testing.T) {
 		t.Errorf("%d descriptors are open, %d were", after, before)
 	}
 	p.driver = strings.Repeat("d", 120)
-	_, err = p.Listen()
+	_, err = p.Listen(os.Getpid())
 	wantErr(t, err, unix.ENAMETOOLONG)
 }
 
@@ -344,7 +344,7 @@ func TestListenLeavesNothing(t *testing.T) {
 			check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}))
 		}
 	}
-	_, err := p.Listen()
+	_, err := p.Listen(os.Getpid())
 	wantErr(t, err, unix.EMFILE)
 	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	wantOnly(t, p)

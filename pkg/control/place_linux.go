@@ -42,8 +42,8 @@ func identify(path string) (fileID, error) {
 	return fileID{dev: uint64(stat.Dev), ino: stat.Ino, changed: stat.Ctim.Nano()}, nil
 }
 
-// ownName is the name of this process's control socket.
-func (p *Place) ownName() (string, error) {
+// ownName is the name of the control socket of process pid.
+func (p *Place) ownName(pid int) (string, error) {
 	info, err := os.Stat("/proc/self/ns/mnt")
 	if err != nil {
 		return "", fmt.Errorf("which mount namespace this is takes a mounted /proc: %w", err)
@@ -52,7 +52,7 @@ func (p *Place) ownName() (string, error) {
 	if !ok {
 		return "", errors.New("the mount namespace has no number")
 	}
-	return p.name(stat.Ino, os.Getpid()), nil
+	return p.name(stat.Ino, pid), nil
 }
 
 // address returns an address for name in the directory that fits into a unix

@@ -30,7 +30,7 @@ type given struct {
 	healthPort                          int
 	timeout, driverWait                 time.Duration
 	pprof, version, keepEndpoint        bool
-	compat, onRestart                   string
+	compat, onRestart, handover         string
 }
 
 // newGiven defines every flag: what has a meaning here, the logging flags of
@@ -64,6 +64,9 @@ func newGiven() *given {
 		CompatStrict+": do nothing that the incumbent does not do, --keep-endpoint included; "+CompatOff+": do it")
 	fs.StringVar(&g.onRestart, "on-driver-restart", restartCompare,
 		"when the CSI driver restarts alone, announce it again: "+restartCompare+": if its node info has changed; "+restartAlways+"; or "+restartNever)
+	fs.StringVar(&g.handover, "handover", handoverAuto,
+		handoverAuto+": instances on one node share the registration socket, and kubelet notices nothing of a takeover from which it would learn nothing; "+
+			handoverAnnounce+": each takeover announces a new one")
 	fs.BoolVar(&g.version, "version", false, "print the version and exit")
 
 	logsapi.AddGoFlags(g.logging, fs)

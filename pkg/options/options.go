@@ -24,6 +24,12 @@ const (
 	CompatStrict = "strict"
 )
 
+// The values of --handover.
+const (
+	handoverAuto     = "auto"
+	handoverAnnounce = "announce"
+)
+
 // The values of --on-driver-restart.
 const (
 	restartCompare = "compare"
@@ -62,6 +68,9 @@ type Options struct {
 	EnablePprof bool
 	// KeepEndpoint asks for an endpoint that keeps a name; false with --compat=strict.
 	KeepEndpoint bool
+	// Handover asks for a registration socket that instances share; false with
+	// --compat=strict.
+	Handover bool
 	// OnDriverRestart says when a driver that restarts alone is announced again:
 	// compare, always or never.
 	OnDriverRestart string
@@ -169,6 +178,7 @@ func (g *given) options() Options {
 		KeepEndpoint:            g.keepEndpoint && g.compat != CompatStrict,
 		Strict:                  g.compat == CompatStrict,
 		OnDriverRestart:         g.onRestart,
+		Handover:                g.handover == handoverAuto && g.compat != CompatStrict,
 		Mode:                    g.mode,
 		Version:                 g.version,
 		Changed:                 g.changed(),
@@ -198,6 +208,9 @@ func (g *given) finish(o *Options, p platform) (problems []string) {
 	}
 	if g.compat != CompatOff && g.compat != CompatStrict {
 		problems = append(problems, fmt.Sprintf("--compat=%s is neither %s nor %s", g.compat, CompatOff, CompatStrict))
+	}
+	if g.handover != handoverAuto && g.handover != handoverAnnounce {
+		problems = append(problems, fmt.Sprintf("--handover=%s is neither %s nor %s", g.handover, handoverAuto, handoverAnnounce))
 	}
 	switch g.onRestart {
 	case restartCompare, restartAlways, restartNever:

@@ -117,6 +117,7 @@ func TestOrderOfExits(t *testing.T) {
 		{"--timeout=0 " + kubeletFlag, 1, "--timeout=0s is not greater than zero"},
 		{"--health-port=1 " + endpoint + " " + kubeletFlag, 1, "exclude each other"},
 		{"--timeout=-1s " + kubeletFlag, 1, "--timeout=-1s is not greater than zero"},
+		{"--handover=never " + kubeletFlag, 1, "--handover=never is neither auto nor announce"},
 		{"--on-driver-restart=maybe " + kubeletFlag, 1, "--on-driver-restart=maybe is neither compare, always nor never"},
 		{"--compat=loose " + kubeletFlag, 1, "--compat=loose is neither off nor strict"},
 		{"--driver-wait=-1s " + kubeletFlag, 1, "--driver-wait=-1s is negative"},
@@ -245,15 +246,16 @@ func TestOddities(t *testing.T) {
 // strict is one word for everything that the incumbent does not do.
 func TestCompatStrictSwitchesOffTheRest(t *testing.T) {
 	for args, want := range map[string]Options{
-		"":                                     {KeepEndpoint: true},
-		"--keep-endpoint=false":                {},
-		"--compat=off":                         {KeepEndpoint: true},
+		"":                                     {KeepEndpoint: true, Handover: true},
+		"--keep-endpoint=false":                {Handover: true},
+		"--handover=announce":                  {KeepEndpoint: true},
+		"--compat=off":                         {KeepEndpoint: true, Handover: true},
 		"--compat=strict":                      {Strict: true},
 		"--keep-endpoint=true --compat=strict": {Strict: true},
 	} {
 		o := parsed(t, append(strings.Fields(args), kubeletFlag)...)
-		if o.KeepEndpoint != want.KeepEndpoint || o.Strict != want.Strict {
-			t.Errorf("%s: KeepEndpoint %v, Strict %v", args, o.KeepEndpoint, o.Strict)
+		if o.KeepEndpoint != want.KeepEndpoint || o.Handover != want.Handover || o.Strict != want.Strict {
+			t.Errorf("%s: KeepEndpoint %v, Handover %v, Strict %v", args, o.KeepEndpoint, o.Handover, o.Strict)
 		}
 	}
 }

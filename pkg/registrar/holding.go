@@ -33,6 +33,7 @@ type holding struct {
 
 // publish puts a new socket at the path, over exactly what was judged.
 func (w *worker) publish(over own.SocketID) outcome {
+	w.new = false
 	h, err := w.bind()
 	if err == nil {
 		if err = w.place.Publish(h.socket, regsocket.ID(over)); err != nil {
@@ -45,6 +46,7 @@ func (w *worker) publish(over own.SocketID) outcome {
 		w.dropPeer()
 		w.letGo()
 		w.held = h
+		w.lend(h)
 		return outcome{event: own.Event{News: own.Published}, holding: h}
 	}
 	switch {
@@ -72,11 +74,16 @@ func (w *worker) bind() (*holding, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &holding{socket: socket, endpoint: w.r.endpoint(), known: make(chan struct{})}
+	return w.serve(socket, w.r.endpoint())
+}
+
+// serve answers on socket.
+func (w *worker) serve(socket *regsocket.Socket, endpoint string) (h *holding, err error) {
+	h = &holding{socket: socket, endpoint: endpoint, known: make(chan struct{})}
 	h.server, err = registration.NewServer(registration.Config{
 		Info:   registration.Info{Driver: w.name, Endpoint: h.endpoint},
 		Self:   w.self,
-		OnCall: func(c registration.Call) { w.report(h, c) },
+		OnCall: func(c registration.Call) error { return w.report(h, c) },
 	})
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
@@ -91,18 +98,35 @@ func (w *worker) bind() (*holding, error) {
 	return h, nil
 }
 
+// errNotAcceptor turns kubelet away from one that has handed its listener over: it
+// dials anew, and finds the acceptor.
+var errNotAcceptor = errors.New("another instance accepts here now: dial again")
+
 // report passes a call of kubelet's on to the loop, after the loop has learnt of the
-// socket it came to.
-func (w *worker) report(h *holding, c registration.Call) {
+// socket it came to. GetInfo is answered only after the loop has taken it in.
+func (w *worker) report(h *holding, c registration.Call) error {
 	select {
 	case <-h.known:
 	case <-w.life.Done():
-		return
+		return nil
+	}
+	away := make(chan bool, 1)
+	select {
+	case w.r.calls <- call{Call: c, to: h, away: away}:
+	case <-w.life.Done():
+		return nil
+	}
+	if c.Kind != registration.Asked {
+		return nil
 	}
 	select {
-	case w.r.calls <- call{Call: c, to: h}:
+	case turned := <-away:
+		if turned {
+			return errNotAcceptor
+		}
 	case <-w.life.Done():
 	}
+	return nil
 }
 
 // letGo retires the socket accepted on: the path is another's.
@@ -112,12 +136,13 @@ func (w *worker) letGo() {
 		return
 	}
 	w.held = nil
-	w.started.Go(func() { retire(w.life, h) })
+	w.r.share.Load().stopped()
+	w.started.Go(func() { retire(w.life, h, queueFor) })
 }
 
 // retire goes on accepting for those who had dialled, then waits for them to hang up.
-func retire(ctx context.Context, h *holding) {
-	pause(ctx, queueFor)
+func retire(ctx context.Context, h *holding, accepting time.Duration) {
+	pause(ctx, accepting)
 	h.server.CloseListener()
 	until := time.Now().Add(hangUpFor)
 	for ctx.Err() == nil && h.server.Connections() > 0 && time.Now().Before(until) {

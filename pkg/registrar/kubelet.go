@@ -22,7 +22,8 @@ const (
 // call is one of kubelet's calls, and the socket it came to.
 type call struct {
 	registration.Call
-	to *holding
+	to   *holding
+	away chan bool // room for one: whether a GetInfo is turned away
 }
 
 // patience is what the loop knows about kubelet that has to do with time.

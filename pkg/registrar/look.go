@@ -27,12 +27,12 @@ type heldPeer struct {
 }
 
 // answers says whether a look at id can do without a new connection.
-func (p *heldPeer) answers(ctx context.Context, id regsocket.ID) bool {
+func (p *heldPeer) answers(ctx context.Context, id regsocket.ID, s *sharing) bool {
 	if p == nil || p.id != id || time.Since(p.dialed) >= redialEvery {
 		return false
 	}
-	if _, ours := p.Identity(); ours {
-		return p.Again(ctx) == nil
+	if who, ours := p.Identity(); ours {
+		return s.following(who) && p.Again(ctx) == nil
 	}
 	select { // an incumbent logs each call as kubelet's: do not call it each second
 	case <-p.Gone():
@@ -67,6 +67,11 @@ func (w *worker) look(ctx context.Context, leaving bool) own.Event {
 		w.seen.over()
 		return saw(own.Mine, id)
 	}
+	if s := w.r.share.Load(); s != nil {
+		if _, _, _, lost := s.holds(id); lost {
+			s.tellLoop(w.life, shareEvent{news: own.SpareLost})
+		}
+	}
 	sight := w.ask(ctx, id, leaving)
 	if sight == own.Absent { // it went meanwhile
 		id = regsocket.ID{}
@@ -91,7 +96,7 @@ func (w *worker) ask(ctx context.Context, id regsocket.ID, leaving bool) own.Sig
 	}
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if !leaving && w.peer.answers(within, id) {
+	if !leaving && w.peer.answers(within, id, w.r.share.Load()) {
 		return sightOf(w.peer.Peer)
 	}
 	peer, err := registration.Ask(within, w.place.Dial, !leaving)
@@ -164,6 +169,9 @@ func (w *worker) hold(peer *registration.Peer, id regsocket.ID) {
 		case <-w.life.Done():
 		}
 	})
+	if who, ours := peer.Identity(); ours && !w.new {
+		w.r.share.Load().stands(w.life, who, peer.Info().Endpoint)
+	}
 	if before == nil || before.id != id {
 		w.sayPeer(peer)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-csi/node-driver-registrar/pkg/control"
 	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
 	"github.com/holdfast-csi/node-driver-registrar/pkg/registration"
 
@@ -32,13 +33,16 @@ type loop struct {
 	cut       context.CancelFunc // cuts the worker's present job short
 	accepted  *holding           // whose calls from kubelet count
 	published time.Time          // when that was put at the path
+	given     *holding           // the last that was handed over
+	away      bool               // Step turns the present call of kubelet's away
+	asked     chan<- bool        // by whom the listener is wanted, until Step has answered
 	silence   told               // that kubelet does not call
 	result    error
 	over      bool
 }
 
 func newLoop(r *Registrar, w *worker) *loop {
-	return &loop{r: r, w: w, kubelet: newPatience(), cut: func() {}}
+	return &loop{r: r, w: w, state: own.State{Shares: r.cfg.Handover}, kubelet: newPatience(), cut: func() {}}
 }
 
 // run is the loop. It returns when Step says Exit.
@@ -65,6 +69,8 @@ func (l *loop) run(ctx context.Context) error {
 			l.outcome(o)
 		case c := <-l.r.calls:
 			l.called(c)
+		case e := <-l.r.shared:
+			l.hears(e)
 		case err := <-l.r.fatal:
 			l.outcome(outcome{fatal: err})
 		case <-l.r.outdated:
@@ -102,7 +108,7 @@ func (l *loop) outcome(o outcome) {
 		l.result, l.over = o.fatal, true
 		return
 	}
-	if o.event.News == own.Published {
+	if o.holding != nil {
 		l.accepted, l.published = o.holding, time.Now()
 		l.kubelet.announced()
 		defer close(o.holding.known)
@@ -111,14 +117,18 @@ func (l *loop) outcome(o outcome) {
 }
 
 // called takes in one of kubelet's calls, unless it came to a socket that this
-// instance has let go or replaced since.
+// instance has let go or replaced since. It is turned away from one that was handed over.
 func (l *loop) called(c call) {
+	l.away = c.to == l.given
+	defer func() { c.away <- l.away }()
 	if c.to != l.accepted || !l.state.Accepting {
 		return
 	}
 	switch c.Kind {
 	case registration.Asked:
-		l.r.info.kubeletAsked()
+		if !l.state.Giving {
+			l.r.info.kubeletAsked()
+		}
 	case registration.Confirmed:
 		l.r.info.kubeletConfirmed()
 	case registration.Refused:
@@ -131,6 +141,50 @@ func (l *loop) called(c call) {
 	}
 }
 
+// hears takes in what another instance wants, or says that kubelet said.
+func (l *loop) hears(e shareEvent) {
+	l.asked = e.reply
+	if e.kubelet != "" {
+		l.take(own.Event{News: overheard(e.kubelet)})
+	}
+	if e.news != own.Start {
+		l.take(own.Event{News: e.news})
+	}
+	l.answer(false) // if Step has not
+}
+
+// answer tells the newcomer that asked for the listener.
+func (l *loop) answer(yes bool) {
+	if l.asked != nil {
+		l.asked <- yes
+		l.asked = nil
+	}
+}
+
+func overheard(k control.KubeletState) own.News {
+	switch k {
+	case control.Asked:
+		return own.KubeletAsked
+	case control.Confirmed:
+		return own.KubeletConfirmed
+	case control.Quiet, control.Refused:
+	}
+	return own.KubeletLeft // not confirmed, whatever a later release means by it
+}
+
+func stateOf(k own.Kubelet) control.KubeletState {
+	switch k {
+	case own.Asked:
+		return control.Asked
+	case own.Confirmed:
+		return control.Confirmed
+	case own.Refusing:
+		return control.Refused
+	case own.Quiet:
+	}
+	return control.Quiet
+}
+
 // take lets Step decide, and sees to its actions.
 func (l *loop) take(e own.Event) {
 	before := l.state
@@ -141,6 +195,9 @@ func (l *loop) take(e own.Event) {
 		l.r.info.forget()
 	}
 	l.r.keeper.accepts(next.Accepting)
+	if next.Accepting && next.Kubelet != before.Kubelet {
+		l.r.share.Load().heard(stateOf(next.Kubelet), l.kubelet.words)
+	}
 	l.say(before, e, actions)
 
 	var work []own.Action
@@ -150,14 +207,24 @@ func (l *loop) take(e own.Event) {
 			l.kubelet.backOff()
 		case own.Exit:
 			l.over, l.result = true, l.exitError(a.Why)
+		case own.Give, own.Decline:
+			l.answer(a.Do == own.Give)
+		case own.TurnAway:
+			l.away = true
 		case own.Fault:
 			klog.ErrorS(errors.New("an event that does not fit"), "A bug in Holdfast, please report it; carrying on", "event", e, "state", before)
-		case own.AskDriver, own.Join, own.Look, own.Rest, own.Publish, own.Claim, own.Remove, own.StopServing, own.LetGo, own.Goodbye, own.RemoveLease:
+		case own.AskDriver, own.Join, own.Look, own.Rest, own.Publish, own.Claim, own.Remove, own.StopServing, own.LetGo, own.Goodbye, own.RemoveLease, own.Adopt, own.Resume, own.Yield:
+			if a.Do == own.Yield {
+				l.given = l.accepted
+			}
 			work = append(work, a)
 		}
 	}
 	if len(work) > 0 {
 		l.send(work)
+	}
+	if l.state.Orphan && (l.state.Op == own.Looking || l.state.Op == own.Resting || l.state.Op == own.AskingDriver) {
+		l.cut() // somebody has to accept, now
 	}
 }
 

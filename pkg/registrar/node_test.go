@@ -18,6 +18,9 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
+// pids tells the registrars of this process apart.
+var pids atomic.Int64
+
 const patienceOfTests = 20 * time.Second
 
 // driver is a CSI driver whose name and answers the test decides.
@@ -101,6 +104,7 @@ func (n *node) begin(change func(*Config)) (r *Registrar, stop func() error, res
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	r.pid = int(pids.Add(1))
 	ctx, cancel := context.WithCancel(n.t.Context())
 	done := make(chan error, 1)
 	ended := make(chan struct{})

@@ -187,25 +187,25 @@ func TestALookAtAHeldPeerDialsRarely(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	h := &heldPeer{Peer: peer, id: id, dialed: time.Now()}
-	if !h.answers(ctx, id) {
+	if !h.answers(ctx, id, nil) {
 		t.Error("a held connection that answers is not enough")
 	}
-	if h.answers(ctx, regsocket.ID{Ino: 2}) {
+	if h.answers(ctx, regsocket.ID{Ino: 2}, nil) {
 		t.Error("it answers for another socket")
 	}
 	old := *h
 	old.dialed = time.Now().Add(-redialEvery)
-	if old.answers(ctx, id) {
+	if old.answers(ctx, id, nil) {
 		t.Error("it is never dialled anew")
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 	<-peer.Gone()
-	if h.answers(ctx, id) {
+	if h.answers(ctx, id, nil) {
 		t.Error("it answers after the end")
 	}
-	if (*heldPeer)(nil).answers(ctx, id) {
+	if (*heldPeer)(nil).answers(ctx, id, nil) {
 		t.Error("nobody answers")
 	}
 }

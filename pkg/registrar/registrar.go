@@ -33,6 +33,8 @@
 //     instance has left, or with Run
 //   - the informer: compares the node info of a driver that has restarted with what
 //     kubelet has; ends with Run
+//   - sharing: hears the other instances out, see sharing; one, and one for each of
+//     them; all end with Run
 //   - the watch on both directories: ends with Run
 //   - HTTP, if asked for: see pkg/observe
 package registrar
@@ -41,6 +43,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -76,6 +79,9 @@ type Config struct {
 	// Strict switches off everything that the incumbent does not do, KeepEndpoint
 	// included.
 	Strict bool
+	// Handover shares one listener with the other instances on the node, so that kubelet
+	// notices nothing of a takeover from which it would learn nothing.
+	Handover bool
 	// OnDriverRestart is RestartCompare (also if empty), RestartAlways or RestartNever.
 	OnDriverRestart string
 	// Version of this program, told to other instances.
@@ -88,10 +94,15 @@ type Registrar struct {
 	driver *csidriver.Driver
 	// place is set once the driver has told its name; HTTP reads it.
 	place  atomic.Pointer[regsocket.Place]
-	keeper *keeper       // nil if the driver's directory is not looked after
-	info   informer      // idle without a keeper
-	hints  chan struct{} // room for one: something changed, look
-	calls  chan call
+	keeper *keeper                 // nil if the driver's directory is not looked after
+	info   informer                // idle without a keeper
+	share  atomic.Pointer[sharing] // nil if no listener is shared
+	shared chan shareEvent
+	pid    int // tells it from others in its mount namespace
+	// started are the goroutines that Run has started.
+	started sync.WaitGroup
+	hints   chan struct{} // room for one: something changed, look
+	calls   chan call
 	// outdated has room for one: what kubelet was told is no longer so.
 	outdated chan struct{}
 	fatal    chan error // room for one: no restart of anything but this process can help
@@ -110,8 +121,8 @@ func New(cfg Config) (*Registrar, error) {
 		return nil, err
 	}
 	r := &Registrar{
-		cfg: cfg, driver: driver,
-		hints: make(chan struct{}, 1), calls: make(chan call), outdated: make(chan struct{}, 1), fatal: make(chan error, 1),
+		cfg: cfg, driver: driver, pid: os.Getpid(),
+		hints: make(chan struct{}, 1), calls: make(chan call), shared: make(chan shareEvent), outdated: make(chan struct{}, 1), fatal: make(chan error, 1),
 	}
 	r.info = informer{r: r, wake: make(chan struct{}, 1)}
 	return r, nil
@@ -123,7 +134,7 @@ func New(cfg Config) (*Registrar, error) {
 func (r *Registrar) Run(ctx context.Context) error {
 	// What Run starts ends with life, which is longer than ctx: leaving takes work.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	var started sync.WaitGroup
+	started := &r.started
 	defer started.Wait()
 	defer end()
 
@@ -138,7 +149,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 		watched = append(watched, k.watched())
 	}
 	started.Go(func() { watch(life, watched) })
-	w := newWorker(life, r, &started)
+	w := newWorker(life, r, started)
 	started.Go(w.run)
 	return newLoop(r, w).run(ctx)
 }

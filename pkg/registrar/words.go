@@ -28,16 +28,23 @@ func (l *loop) say(before own.State, e own.Event, actions []own.Action) {
 		path = p.Path()
 	}
 	switch e.News {
+	case own.Adopted:
+		klog.InfoS("Took over the registration socket of an older instance, kubelet notices nothing", "path", path, "driver", l.w.name, "endpoint", l.accepted.endpoint)
+	case own.Resumed:
+		klog.InfoS("The instance that served the registration socket has ended, accepting in its place", "path", path, "driver", l.w.name, "kubelet", stateOf(after.Kubelet))
 	case own.Published:
 		klog.InfoS("Published the registration socket, kubelet may call now", "path", path, "driver", l.w.name, "endpoint", l.accepted.endpoint, "replacing", replaced(before.Seen.Sight))
 	case own.KubeletConfirmed:
+		if !after.Accepting {
+			break // the acceptor says so
+		}
 		klog.InfoS("Registered: kubelet has confirmed the driver", "driver", l.w.name, "endpoint", l.accepted.endpoint)
 	case own.KubeletRefused:
-		if after.Kubelet == own.Refusing {
+		if after.Accepting && after.Kubelet == own.Refusing {
 			klog.ErrorS(errors.New(l.kubelet.words), "Kubelet refused the driver; still serving, and announcing again", "driver", l.w.name, "endpoint", l.accepted.endpoint, "times", l.kubelet.n)
 		}
 	case own.KubeletLeft:
-		if after.Kubelet == own.Refusing {
+		if after.Accepting && after.Kubelet == own.Refusing {
 			klog.InfoS("Kubelet asked for the driver and went away without a result; announcing again", "driver", l.w.name)
 		}
 	case own.Removed:

@@ -57,6 +57,7 @@ type worker struct {
 	lease       *lease.Lease
 	name        string
 	held        *holding // accepted on now
+	new         bool // it has neither published nor adopted yet, so it does not stand by
 	leaving     bool
 	peer        *heldPeer
 	lookedAt    time.Time
@@ -74,7 +75,7 @@ func newWorker(life context.Context, r *Registrar, started *sync.WaitGroup) *wor
 	}
 	w := &worker{
 		r: r, life: life, started: started,
-		jobs: make(chan job, 8), outcomes: make(chan outcome, 1),
+		new: true, jobs: make(chan job, 8), outcomes: make(chan outcome, 1),
 		self: registration.Identity{Instance: newInstance(), Version: printable(r.cfg.Version), Host: printable(host), Started: time.Now()},
 	}
 	w.retry = &w.driverWait
@@ -109,6 +110,7 @@ func (w *worker) run() {
 }
 
 func (w *worker) end() {
+	w.r.share.Load().goodbye()
 	if w.leaving {
 		w.r.keeper.leave(false)
 	}
@@ -148,13 +150,20 @@ func (w *worker) do(ctx context.Context, a own.Action) (o outcome, has bool) {
 		return news(own.Stopped), true
 	case own.LetGo:
 		w.letGo()
+	case own.Adopt:
+		return w.adopt(ctx), true
+	case own.Resume:
+		return w.resume(), true
+	case own.Yield:
+		w.yield()
 	case own.Goodbye:
 		w.leaving = true
+		w.r.share.Load().goodbye()
 		w.dropPeer()
 		w.lease.Drop()
 	case own.RemoveLease:
 		w.removeLease(ctx)
-	case own.BackOff, own.Exit, own.Fault: // the loop's
+	case own.BackOff, own.Exit, own.Fault, own.Give, own.Decline, own.TurnAway: // the loop's
 	}
 	return outcome{}, false
 }
@@ -207,6 +216,7 @@ func (w *worker) named(name string) error {
 		return err
 	}
 	w.name, w.place = name, place
+	w.shareSocket(name)
 	w.r.place.Store(place)
 	w.started.Go(func() { w.sweep(w.life) })
 	return nil
@@ -285,6 +295,10 @@ func (w *worker) removeLease(ctx context.Context) {
 
 func (w *worker) sweep(ctx context.Context) {
 	removed, err := w.place.Sweep(ctx)
+	if s := w.r.share.Load(); s != nil {
+		more, _ := s.place.Sweep(ctx)
+		removed = append(removed, more...)
+	}
 	if len(removed) > 0 {
 		klog.InfoS("Removed what crashed instances left", "paths", removed)
 	}

@@ -13,7 +13,7 @@ type conns struct {
 	// tell is held while onCall runs, so that calls are reported one at a
 	// time. It is taken before mu, never while holding it.
 	tell   sync.Mutex
-	onCall func(Call)
+	onCall func(Call) error
 
 	mu        sync.Mutex
 	listeners map[*listener]bool // true: we close it, so its error is no news
@@ -24,7 +24,7 @@ type conns struct {
 	stopped   bool // Stop began: nothing is accepted any more
 }
 
-func newConns(onCall func(Call)) *conns {
+func newConns(onCall func(Call) error) *conns {
 	return &conns{
 		onCall:    onCall,
 		listeners: make(map[*listener]bool),
@@ -127,13 +127,16 @@ type conn struct {
 	hold, gone bool
 }
 
-// asked reports GetInfo.
-func (c *conn) asked() {
+// asked reports GetInfo. With an error it was turned away.
+func (c *conn) asked() error {
 	c.conns.tell.Lock()
 	defer c.conns.tell.Unlock()
+	if err := c.conns.onCall(Call{Kind: Asked, Conn: c.id}); err != nil {
+		return err
+	}
 	c.pending = true
-	c.conns.onCall(Call{Kind: Asked, Conn: c.id})
 	c.leftIfEnded()
+	return nil
 }
 
 // notified reports NotifyRegistrationStatus.
@@ -142,10 +145,10 @@ func (c *conn) notified(registered bool, words string) {
 	defer c.conns.tell.Unlock()
 	c.pending = false
 	if registered {
-		c.conns.onCall(Call{Kind: Confirmed, Conn: c.id})
+		_ = c.conns.onCall(Call{Kind: Confirmed, Conn: c.id})
 		return
 	}
-	c.conns.onCall(Call{Kind: Refused, Message: words, Conn: c.id})
+	_ = c.conns.onCall(Call{Kind: Refused, Message: words, Conn: c.id})
 }
 
 // end reports Left, if that is what it was.
@@ -173,7 +176,7 @@ func (c *conn) leftIfEnded() {
 	ours := c.conns.ending
 	c.conns.mu.Unlock()
 	if !ours {
-		c.conns.onCall(Call{Kind: Left, Conn: c.id})
+		_ = c.conns.onCall(Call{Kind: Left, Conn: c.id})
 	}
 }
 

@@ -47,11 +47,12 @@ type registrar struct {
 func start(t *testing.T, hook func(Call)) *registrar {
 	t.Helper()
 	r := &registrar{path: socketPath(t), calls: make(chan Call, 100), served: make(chan error, 1)}
-	s, err := NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(c Call) {
+	s, err := NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(c Call) error {
 		if hook != nil {
 			hook(c)
 		}
 		r.calls <- c
+		return nil
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 func helperServe(path string) {
-	s, err := NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}})
+	s, err := NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) error { return nil }})
 	helperCheck(err)
 	l, err := net.Listen("unix", path)
 	helperCheck(err)

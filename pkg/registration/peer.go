@@ -132,7 +132,7 @@ func identityFrom(h metadata.MD) (Identity, bool) {
 		}
 		return ""
 	}
-	id := Identity{Instance: get(headerInstance), Version: get(headerVersion), Host: get(headerHost)}
+	id := Identity{Instance: get(headerInstance), Version: get(headerVersion), Host: get(headerHost), Control: get(headerControl)}
 	// A time that does not parse is a zero time: later releases may say it
 	// otherwise, and nothing is decided by it here.
 	id.Started, _ = time.Parse(time.RFC3339Nano, get(headerStarted))

@@ -87,6 +87,7 @@ type Identity struct {
 	Version  string    // release of the program
 	Host     string    // pod or host name, for the reader of a log
 	Started  time.Time // when the process started; to the nanosecond, in UTC
+	Control  string    // name of its control socket (pkg/control); empty if it has none
 }
 
 // Response header metadata of an answered look.
@@ -94,17 +95,18 @@ const (
 	headerInstance = "holdfast-instance"
 	headerVersion  = "holdfast-version"
 	headerHost     = "holdfast-host"
+	headerControl  = "holdfast-control"
 	headerStarted  = "holdfast-started" // RFC 3339 with nanoseconds
 )
 
-const maxIdentityField = 256 // bytes
+const maxIdentityField = 256 // bytes; a file name has at most 255
 
 func (id Identity) validate() error {
 	if id.Instance == "" {
 		return errors.New("identity: no instance")
 	}
 	for _, f := range []struct{ name, value string }{
-		{"instance", id.Instance}, {"version", id.Version}, {"host", id.Host},
+		{"instance", id.Instance}, {"version", id.Version}, {"host", id.Host}, {"control", id.Control},
 	} {
 		if len(f.value) > maxIdentityField {
 			return fmt.Errorf("identity: %s has %d bytes, more than %d", f.name, len(f.value), maxIdentityField)

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -36,11 +38,12 @@ type Config struct {
 	Info Info     // told to kubelet
 	Self Identity // told to other registrars that look
 	// OnCall is told of each of kubelet's calls, never of another registrar's
-	// look. It is called by one goroutine at a time, and GetInfo is not
+	// look. Its error turns GetInfo away: kubelet gets Unavailable and tries again.
+	// It is called by one goroutine at a time, and GetInfo is not
 	// answered before it returns, so it must not block for long. What happens
 	// on one connection is reported in its order, Left last. It may call the
 	// Server's methods; Stop then takes its full 100 ms.
-	OnCall func(Call)
+	OnCall func(Call) error
 }
 
 // Server is kubelet's Registration service. It may serve one listener after
@@ -168,6 +171,7 @@ func newService(cfg Config) *service {
 			headerVersion, cfg.Self.Version,
 			headerHost, cfg.Self.Host,
 			headerStarted, cfg.Self.Started.UTC().Format(time.RFC3339Nano),
+			headerControl, cfg.Self.Control,
 		),
 	}
 }
@@ -182,7 +186,9 @@ func (s *service) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (*reg
 		}
 		return s.answer, nil
 	}
-	c.asked()
+	if err := c.asked(); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
 	return s.answer, nil
 }
 

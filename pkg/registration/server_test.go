@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -100,9 +101,11 @@ func must[T any](v T, err error) T {
 // can be reported after its connection has ended: Left comes last all the same.
 func TestAskedAfterTheEnd(t *testing.T) {
 	var got []Kind
-	c := &conn{conns: newConns(func(c Call) { got = append(got, c.Kind) })}
+	c := &conn{conns: newConns(func(c Call) error { got = append(got, c.Kind); return nil })}
 	c.end()
-	c.asked()
+	if err := c.asked(); err != nil {
+		t.Error(err)
+	}
 	if want := []Kind{Asked, Left}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -110,7 +113,7 @@ func TestAskedAfterTheEnd(t *testing.T) {
 
 // A look that is counted after its connection has ended would stay for ever.
 func TestHoldAfterTheEnd(t *testing.T) {
-	c := &conn{conns: newConns(func(Call) {})}
+	c := &conn{conns: newConns(func(Call) error { return nil })}
 	c.end()
 	c.look(true)
 	if n := c.conns.peers(); n != 0 {
@@ -148,7 +151,7 @@ func TestAskedBeforeTheAnswer(t *testing.T) {
 // counter, and the flag sees overlaps.
 func TestOneCallAtATime(t *testing.T) {
 	n, busy := 0, false
-	s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {
+	s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) error {
 		if busy {
 			t.Error("two at a time")
 		}
@@ -156,6 +159,7 @@ func TestOneCallAtATime(t *testing.T) {
 		n++
 		time.Sleep(time.Millisecond)
 		busy = false
+		return nil
 	}}))
 	path := socketPath(t)
 	l := listen(t, path)
@@ -271,7 +275,7 @@ func TestOversizedCalls(t *testing.T) {
 }
 
 func TestNewServerValidates(t *testing.T) {
-	good := Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}
+	good := Config{Info: testInfo, Self: testSelf, OnCall: func(Call) error { return nil }}
 	for name, tt := range map[string]struct {
 		spoil func(*Config)
 		want  string
@@ -299,5 +303,31 @@ func TestKindString(t *testing.T) {
 		if got := k.String(); got != want {
 			t.Errorf("%d: %q, want %q", k, got, want)
 		}
+	}
+}
+
+// A GetInfo that is turned away is no call of kubelet's that waits for its end.
+func TestTurnedAway(t *testing.T) {
+	var calls []Call
+	s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(c Call) error {
+		calls = append(calls, c)
+		return errors.New("ask the other one")
+	}}))
+	path := socketPath(t)
+	l := listen(t, path)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	k := dialKubelet(t, path)
+	if _, err := k.GetInfo(t.Context(), &registerapi.InfoRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("want Unavailable, got %v", err)
+	}
+	k.hangUp(t)
+	eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
+	s.Stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if len(calls) != 1 || calls[0].Kind != Asked {
+		t.Errorf("reported: %+v", calls)
 	}
 }

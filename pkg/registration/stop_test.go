@@ -32,7 +32,7 @@ func TestCloseListener(t *testing.T) {
 
 // A connection that was accepted while Stop went over the others is closed.
 func TestAcceptAfterStop(t *testing.T) {
-	c := newConns(func(Call) {})
+	c := newConns(func(Call) error { return nil })
 	path := socketPath(t)
 	l := &listener{Listener: listen(t, path), conns: c}
 	raw := must(dialer(path)(t.Context()))
@@ -49,7 +49,7 @@ func TestServeAfterStop(t *testing.T) {
 		"Drain": func(s *Server) { s.Drain(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}))
+			s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) error { return nil }}))
 			end(s)
 			path := socketPath(t)
 			l := listen(t, path)
@@ -68,7 +68,7 @@ type brokenListener struct{ net.Listener }
 func (brokenListener) Accept() (net.Conn, error) { return nil, errors.New("out of order") }
 
 func TestServeReportsABrokenListener(t *testing.T) {
-	s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}))
+	s := must(NewServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) error { return nil }}))
 	defer s.Stop()
 	path := socketPath(t)
 	err := s.Serve(brokenListener{listen(t, path)})
@@ -213,7 +213,7 @@ func TestDrainIsBounded(t *testing.T) {
 }
 
 func TestSilentConnectionIsDropped(t *testing.T) {
-	s := must(newServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) {}}, 50*time.Millisecond))
+	s := must(newServer(Config{Info: testInfo, Self: testSelf, OnCall: func(Call) error { return nil }}, 50*time.Millisecond))
 	path := socketPath(t)
 	l := listen(t, path)
 	served := make(chan error, 1)

@@ -1,0 +1,105 @@
+//go:build linux
+
+package registrar
+
+import (
+	"testing"
+
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// shares is a configuration as the command has it by default.
+func (n *node) shares(c *Config) {
+	n.keeps(c)
+	c.Handover = true
+}
+
+// registered starts the first instance, and confirms as kubelet does.
+func (n *node) registered(change func(*Config)) (first *Registrar, stop func() error) {
+	n.t.Helper()
+	(&generation{n: n, id: "driver", node: "n1"}).start()
+	first, stop, _ = n.begin(change)
+	eventually(n.t, "published", func() bool { return exists(n.path()) })
+	n.kubelet(&registerapi.RegistrationStatus{PluginRegistered: true})
+	eventually(n.t, "the registrar knows what kubelet has", func() bool { return first.info.has() != "" })
+	return first, stop
+}
+
+// accepting says that r has what it takes to hand over.
+func (r *Registrar) accepting() bool {
+	s := r.share.Load()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.accepts
+}
+
+func (r *Registrar) hasSpare() bool {
+	s := r.share.Load()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spare != nil && !s.accepts
+}
+
+func TestANewcomerAdoptsTheListener(t *testing.T) {
+	n := newNode(t)
+	first, stopFirst := n.registered(n.shares)
+	before := inode(t, n.path())
+
+	second, stopSecond, _ := n.begin(n.shares)
+	eventually(t, "the second accepts, the first has a spare", func() bool { return second.accepting() && first.hasSpare() })
+	if got := n.acceptor(); got != second.share.Load().self.Instance {
+		t.Errorf("%s answers", got)
+	}
+	if err := stopFirst(); err != nil {
+		t.Fatal(err)
+	}
+	third, stopThird, _ := n.begin(n.shares)
+	eventually(t, "the third accepts, the second has a spare", func() bool { return third.accepting() && second.hasSpare() })
+	if err := stopThird(); err != nil { // the newest leaves
+		t.Fatal(err)
+	}
+	eventually(t, "the second accepts again", func() bool { return second.accepting() })
+	if got := n.acceptor(); got != second.share.Load().self.Instance {
+		t.Errorf("%s answers", got)
+	}
+	if inode(t, n.path()) != before {
+		t.Error("kubelet has seen another socket")
+	}
+	if err := stopSecond(); err != nil {
+		t.Fatal(err)
+	}
+	if exists(n.path()) || exists(n.lock()) {
+		t.Error("the last one has left something")
+	}
+}
+
+func TestNothingIsHandedOver(t *testing.T) {
+	for name, second := range map[string]func(*node, *Config){
+		"kubelet would be told another endpoint": func(n *node, c *Config) { n.shares(c); c.KeepEndpoint = false },
+		"the newcomer is to announce":            func(n *node, c *Config) { n.shares(c); c.Handover = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			first, _ := n.registered(n.shares)
+			before := inode(t, n.path())
+			n.run(func(c *Config) { second(n, c) })
+			eventually(t, "published", func() bool { return exists(n.path()) && inode(t, n.path()) != before })
+			eventually(t, "the first shares nothing", func() bool { return !first.accepting() })
+		})
+	}
+	t.Run("kubelet has not confirmed", func(t *testing.T) {
+		n := newNode(t)
+		n.generation("driver")
+		n.run(n.shares)
+		eventually(t, "published", func() bool { return exists(n.path()) })
+		before := inode(t, n.path())
+		n.run(n.shares)
+		eventually(t, "published again", func() bool { return exists(n.path()) && inode(t, n.path()) != before })
+	})
+}

@@ -1,0 +1,302 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/holdfast-csi/node-driver-registrar/pkg/control"
+	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/registration"
+	"github.com/holdfast-csi/node-driver-registrar/pkg/regsocket"
+
+	"k8s.io/klog/v2"
+)
+
+// hello is what this instance says first.
+func (s *sharing) hello(wants control.Wish, endpoint string) control.Hello {
+	return control.Hello{
+		Wants: wants, Instance: s.self.Instance, Release: s.self.Version, Host: s.self.Host, Started: s.self.Started,
+		Driver: s.sockets.Driver(), Endpoint: endpoint, Versions: []string{"1.0.0"},
+	}
+}
+
+// adopt asks the acceptor for its listener. The spare it returns is of the listener at
+// the path; accepted has to be called once this instance accepts on it.
+func (s *sharing) adopt(ctx context.Context, acceptor registration.Identity, endpoint string) (spare *regsocket.Spare, conn *control.Conn, kubelet control.Kubelet, err error) {
+	ctx, cancel := context.WithTimeout(ctx, adoptFor)
+	defer cancel()
+	hello := s.hello(control.WantsListener, endpoint)
+	digest, of, err := s.r.info.now(ctx)
+	if err != nil {
+		return nil, nil, control.Kubelet{}, fmt.Errorf("its node info is not known: %w", err)
+	}
+	hello.NodeInfo, hello.Inode = digest, control.DriverInode{Dev: of.Dev, Ino: of.Ino, Made: of.Made}
+	return s.obtain(ctx, acceptor.Control, hello)
+}
+
+// obtain asks the instance with that control socket for a copy of its listener.
+func (s *sharing) obtain(ctx context.Context, name string, hello control.Hello) (spare *regsocket.Spare, conn *control.Conn, kubelet control.Kubelet, err error) {
+	if conn, err = s.place.Dial(ctx, name); err != nil {
+		return nil, nil, kubelet, err
+	}
+	defer func() {
+		if err != nil {
+			conn.Close()
+		}
+	}()
+	if err = conn.Send(ctx, hello); err != nil {
+		return nil, nil, kubelet, err
+	}
+	for {
+		var frame control.Frame
+		var file *os.File
+		if frame, file, err = conn.Receive(ctx); err != nil {
+			return nil, nil, kubelet, err
+		}
+		switch f := frame.(type) {
+		case control.Publish:
+			return nil, nil, kubelet, errors.New(f.Reason)
+		case control.Ready:
+			err = conn.Send(ctx, control.IsReady(f))
+		case control.Handover:
+			spare, err = s.atPath(file, regsocket.ID{Dev: f.Dev, Ino: f.Ino, Changed: f.Changed})
+			return spare, conn, f.Kubelet, err
+		}
+		if err != nil {
+			return nil, nil, kubelet, err
+		}
+	}
+}
+
+// atPath makes a spare of a descriptor that was sent, if it is of what stands at the
+// path.
+func (s *sharing) atPath(file *os.File, id regsocket.ID) (*regsocket.Spare, error) {
+	spare, err := s.sockets.AdoptSpare(file, id)
+	if err != nil {
+		return nil, err
+	}
+	there, err := s.sockets.Stat()
+	if err == nil && !there.SameInode(id) {
+		err = errors.New("another socket is at the path by now")
+	}
+	if err != nil {
+		_ = spare.Close()
+		return nil, err
+	}
+	return spare, nil
+}
+
+// becomes is told by the worker that this instance accepts on the listener of which
+// spare is a copy. former is from whom it had it, if its conn is not nil.
+func (s *sharing) becomes(ctx context.Context, spare *regsocket.Spare, endpoint string, kubelet control.Kubelet, former holder) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.drop(spare)
+	s.spare, s.accepts, s.endpoint, s.kubelet = spare, true, endpoint, kubelet
+	s.acceptor, s.follows, s.newer = nil, "", 0
+	s.endHolders()
+	s.mu.Unlock()
+	if former.conn != nil {
+		s.r.started.Go(func() {
+			defer former.conn.Close()
+			s.keep(ctx, former)
+		})
+	}
+}
+
+// moved is told that the newcomer on conn accepts now: the others follow that one.
+func (s *sharing) moved(conn *control.Conn, instance string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accepts, s.acceptor, s.follows, s.newer = false, conn, instance, 0
+	s.endHolders()
+}
+
+// endHolders sends the holders of spares to the new acceptor. Called with mu held.
+func (s *sharing) endHolders() {
+	for _, h := range s.holders {
+		ctx, cancel := context.WithTimeout(context.Background(), tellFor)
+		_ = h.conn.Send(ctx, control.Moved{})
+		cancel()
+		h.conn.Close()
+	}
+	s.holders = nil
+}
+
+// stopped is told that this instance does not accept any more, and has nothing to hand
+// over.
+func (s *sharing) stopped() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accepts = false
+	s.endHolders()
+	s.drop(nil)
+}
+
+// stands is told which instance answers at the path: get a copy of its listener.
+func (s *sharing) stands(ctx context.Context, acceptor registration.Identity, endpoint string) {
+	if s == nil || acceptor.Control == "" {
+		return
+	}
+	s.mu.Lock()
+	known := s.closed || s.accepts || s.follows == acceptor.Instance
+	if !known {
+		s.follows = acceptor.Instance
+	}
+	s.mu.Unlock()
+	if !known {
+		s.r.started.Go(func() { s.subscribe(ctx, acceptor, endpoint) })
+	}
+}
+
+// following says whether this instance hears what kubelet says to acceptor, as far as
+// it can.
+func (s *sharing) following(acceptor registration.Identity) bool {
+	if s == nil || acceptor.Control == "" {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.follows == acceptor.Instance
+}
+
+func (s *sharing) subscribe(ctx context.Context, acceptor registration.Identity, endpoint string) {
+	asking, cancel := context.WithTimeout(ctx, adoptFor)
+	spare, conn, kubelet, err := s.obtain(asking, acceptor.Control, s.hello(control.WantsSpare, endpoint))
+	if err == nil {
+		err = conn.Send(asking, control.Accepting{})
+	}
+	cancel()
+	s.mu.Lock()
+	current := s.follows == acceptor.Instance && !s.accepts && !s.closed
+	if err == nil && current {
+		s.drop(spare)
+		s.spare, s.acceptor, s.kubelet, s.endpoint = spare, conn, kubelet, endpoint
+	} else if s.follows == acceptor.Instance {
+		s.follows = "" // the next look tries again
+	}
+	s.mu.Unlock()
+	switch {
+	case err != nil:
+		klog.V(2).InfoS("No copy of the registration socket; a takeover will cost kubelet a second", "host", acceptor.Host, "because", err.Error())
+		return
+	case !current:
+		_ = spare.Close()
+		conn.Close()
+		return
+	}
+	s.tellLoop(ctx, shareEvent{news: own.SpareHeld, kubelet: kubelet.State})
+	defer conn.Close()
+	s.follow(ctx, conn)
+}
+
+// follow hears the acceptor out until the connection ends, and succeeds it then.
+func (s *sharing) follow(ctx context.Context, conn *control.Conn) {
+	moved := false
+	for {
+		frame, file, err := conn.Receive(ctx)
+		if file != nil {
+			_ = file.Close()
+		}
+		if err != nil {
+			break
+		}
+		switch f := frame.(type) {
+		case control.News:
+			s.mu.Lock()
+			s.kubelet, s.newer = f.Kubelet, f.Newer
+			s.mu.Unlock()
+			s.tellLoop(ctx, shareEvent{kubelet: f.Kubelet.State})
+		case control.Moved:
+			moved = true
+		}
+	}
+	s.mu.Lock()
+	current := s.acceptor == conn
+	newer := s.newer
+	if current {
+		s.acceptor, s.follows = nil, ""
+	}
+	s.mu.Unlock()
+	if !current || ctx.Err() != nil {
+		return
+	}
+	s.r.hint()
+	if !moved {
+		s.succeed(ctx, newer)
+	}
+}
+
+// succeed accepts in the place of the acceptor that has ended, unless a newer holder
+// does.
+func (s *sharing) succeed(ctx context.Context, newer int) {
+	if newer > 0 {
+		pause(ctx, time.Duration(newer)*succeedAfter)
+	}
+	s.mu.Lock()
+	orphan := s.acceptor == nil && s.spare != nil && !s.accepts && !s.closed
+	s.mu.Unlock()
+	if orphan && ctx.Err() == nil {
+		s.tellLoop(ctx, shareEvent{news: own.Orphaned})
+	}
+}
+
+// drop closes the spare, unless it is the one to keep. Called with mu held.
+func (s *sharing) drop(keep *regsocket.Spare) {
+	if s.spare != nil && s.spare != keep {
+		_ = s.spare.Close()
+	}
+	s.spare = nil
+}
+
+// holds is the spare, if it is of the listener with that inode; one that is not is
+// closed, and lost.
+func (s *sharing) holds(there regsocket.ID) (spare *regsocket.Spare, endpoint string, kubelet control.Kubelet, lost bool) {
+	if s == nil {
+		return nil, "", control.Kubelet{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spare == nil || s.accepts {
+		return nil, "", control.Kubelet{}, false
+	}
+	if !s.spare.ID().SameInode(there) {
+		s.drop(nil)
+		return nil, "", control.Kubelet{}, true
+	}
+	return s.spare, s.endpoint, s.kubelet, false
+}
+
+// goodbye ends this instance's part.
+func (s *sharing) goodbye() {
+	if s == nil {
+		return
+	}
+	_ = s.listener.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed, s.accepts = true, false
+	s.drop(nil)
+	conns := []*control.Conn{}
+	for _, h := range s.holders {
+		conns = append(conns, h.conn)
+	}
+	if s.acceptor != nil {
+		conns = append(conns, s.acceptor)
+	}
+	s.holders, s.acceptor = nil, nil
+	for _, c := range conns {
+		ctx, cancel := context.WithTimeout(context.Background(), tellFor/10)
+		_ = c.Send(ctx, control.Goodbye{})
+		cancel()
+		c.Close()
+	}
+}
