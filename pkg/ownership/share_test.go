@@ -105,7 +105,7 @@ func (w *world) heirIsDue(i int) bool {
 	}
 	for j := range w.in {
 		in := &w.in[j]
-		if j != i && in.proc == alive && in.at && (w.canBeOrphaned(j) || own.Op(in.st.op) == own.Resuming) {
+		if in.proc == alive && in.at && (w.canBeOrphaned(j) || own.Op(in.st.op) == own.Resuming) {
 			return false
 		}
 	}
