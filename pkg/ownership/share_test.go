@@ -105,7 +105,7 @@ func (w *world) heirIsDue(i int) bool {
 	}
 	for j := range w.in {
 		in := &w.in[j]
-		if in.proc == alive && in.at && (w.canBeOrphaned(j) || own.Op(in.st.op) == own.Resuming) {
+		if in.proc == alive && in.at && (w.isHeir(j) || own.Op(in.st.op) == own.Resuming) {
 			return false
 		}
 	}
@@ -234,11 +234,11 @@ func (w *world) resume(i int, done func(own.Event) error) error {
 	return done(ev(own.Resumed))
 }
 
-// canBeOrphaned says that i may hear now that the acceptor has ended: it has heard all
-// that was said before, and whoever holds a newer spare is dead or frozen.
-func (w *world) canBeOrphaned(i int) bool {
+// isHeir says that i will hear that the acceptor has ended: whoever holds a newer spare
+// is dead or frozen.
+func (w *world) isHeir(i int) bool {
 	in := &w.in[i]
-	if in.proc != alive || !in.share.orphaned || in.share.word != 0 || in.share.given != 0 {
+	if in.proc != alive || !in.share.orphaned {
 		return false
 	}
 	for j := i + 1; j < slots; j++ {
@@ -261,7 +261,7 @@ func (w *world) sharingMoves(i int, out []move) []move {
 	add(closesSpare, in.share.spare && !in.at)
 	add(hearsWord, in.share.word != 0 && in.share.given == 0)
 	add(hearsGiven, in.share.given != 0)
-	add(isOrphaned, w.canBeOrphaned(i))
+	add(isOrphaned, w.isHeir(i) && in.share.word == 0 && in.share.given == 0) // what was said before comes first
 	add(tiresOfTaker, in.share.giveTo != 0 && w.in[max(in.share.giveTo, 1)-1].proc == frozen)
 	add(learns, running && w.k.old && in.st.accepting && w.mine(i) && !in.st.stale)
 	add(confirmsAndKilled, w.left.Crashes > 0 && w.k.conn == uint8(i+1))
