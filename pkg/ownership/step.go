@@ -111,6 +111,9 @@ func noticed(s State, n News) (State, []Action) {
 
 // heard takes in what kubelet said to the socket on which this instance accepts.
 func heard(s State, n News) (State, []Action) {
+	if s.Op == Adopting && n == KubeletAsked { // guard: turn-away-while-adopting (I3): the giver does not know yet
+		return s, []Action{{Do: TurnAway}}
+	}
 	if !s.Accepting {
 		return overheard(s, n)
 	}
