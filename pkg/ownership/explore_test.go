@@ -13,7 +13,7 @@ import (
 // every state in which a willing instance lives, some sequence of steps that needs
 // no help from outside leads to a path that answers and a driver that is registered.
 func explore(m *model, b budget, never bool, limit int) (int, error) {
-	start := world{left: b, k: kube{never: never}, noKubelet: m.coarse}
+	start := world{left: b, k: kube{never: never}, noKubelet: m.coarse, shares: m.shares}
 	seen := map[world]int32{start: 0}
 	states := []world{start}
 	parent := []int32{-1}
@@ -59,8 +59,10 @@ func good(w world) bool {
 // another answers whose own driver is down, which it cannot know. (Several instances
 // of a driver on one node have one csi.sock between them.)
 func owesAnswer(w world) bool {
-	if w.path != nobody && w.path != incumbent && w.answers() && !w.in[w.path-1].up {
-		return false
+	for i := range w.in {
+		if w.in[i].proc == alive && w.mine(i) && !w.in[i].up {
+			return false
+		}
 	}
 	for i := range w.in {
 		if w.in[i].proc == alive && w.in[i].up && w.running(i) {
@@ -129,9 +131,9 @@ func trace(states []world, parent []int32, label []move, at int32, last *move) s
 
 func describe(w world) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "path owner %d (present %v), incumbent %d, kubelet %+v\n", w.path, w.cur, w.inc, w.k)
+	fmt.Fprintf(&b, "path %d, incumbent %d, kubelet %+v\n", w.path, w.inc, w.k)
 	for i := range w.in {
-		fmt.Fprintf(&b, "  instance %d: proc %d open %v lock %d up %v armed %v %+v queue %v\n", i+1, w.in[i].proc, w.in[i].open, w.in[i].lock, w.in[i].up, w.in[i].armed, w.in[i].st.unpack(), w.in[i].queue[:w.in[i].n])
+		fmt.Fprintf(&b, "  instance %d: proc %d open %v at %v lock %d up %v armed %v %+v %+v queue %v\n", i+1, w.in[i].proc, w.in[i].open, w.in[i].at, w.in[i].lock, w.in[i].up, w.in[i].armed, w.in[i].share, w.in[i].st.unpack(), w.in[i].queue[:w.in[i].n])
 	}
 	return b.String()
 }
@@ -144,6 +146,7 @@ var scenarios = []struct {
 	b      budget
 	nudges bool
 	coarse bool
+	shares bool
 	soak   bool // only with EXPLORE=soak (make soak): minutes and gigabytes
 }{
 	{name: "one-alone", b: budget{Ours: 1, Terms: 1, Crashes: 1, PathRemovals: 1, LeaseRemovals: 1, Refusals: 1, KubeletRestarts: 1, DriverToggles: 1}, nudges: true},
@@ -178,6 +181,21 @@ var scenarios = []struct {
 	{name: "three-incumbent", b: budget{Ours: 3, Terms: 1, Incumbents: 1}, coarse: true, soak: true},
 	{name: "three-path-removed", b: budget{Ours: 3, Terms: 1, PathRemovals: 1}, coarse: true, soak: true},
 	{name: "three-lease-removed", b: budget{Ours: 3, Terms: 1, LeaseRemovals: 1}, coarse: true, soak: true},
+	{name: "share-surge", b: budget{Ours: 2, Terms: 2}, shares: true, nudges: true},
+	{name: "share-crash", b: budget{Ours: 2, Terms: 1, Crashes: 1}, shares: true},
+	{name: "share-restarts", b: budget{Ours: 2, Terms: 1, KubeletRestarts: 1}, shares: true},
+	{name: "share-changes", b: budget{Ours: 2, Terms: 1, Changes: 1}, shares: true},
+	{name: "share-refusals", b: budget{Ours: 2, Terms: 1, Refusals: 1}, shares: true},
+	{name: "share-failures", b: budget{Ours: 2, Terms: 1, Failures: 1}, shares: true},
+	{name: "share-freeze", b: budget{Ours: 2, Terms: 1, Freezes: 1}, shares: true},
+	{name: "share-path-removed", b: budget{Ours: 2, Terms: 1, PathRemovals: 1}, shares: true},
+	{name: "share-lease-removed", b: budget{Ours: 2, Terms: 2, LeaseRemovals: 1}, shares: true},
+	{name: "share-slow", b: budget{Ours: 2, Terms: 1, Slows: 1}, shares: true},
+	{name: "share-drivers", b: budget{Ours: 2, Terms: 1, DriverToggles: 2}, shares: true},
+	{name: "share-incumbent", b: budget{Ours: 2, Incumbents: 1}, shares: true},
+	{name: "share-frozen-restart", b: budget{Ours: 2, Freezes: 1, KubeletRestarts: 1}, shares: true},
+	{name: "share-killed-restart", b: budget{Ours: 2, Crashes: 1, KubeletRestarts: 1}, shares: true},
+	{name: "share-three-leave", b: budget{Ours: 3, Terms: 3}, shares: true, coarse: true},
 	{name: "two-everything", b: budget{Ours: 2, Terms: 2, Crashes: 1, Freezes: 1, PathRemovals: 1}, soak: true},
 }
 
@@ -196,7 +214,7 @@ func TestExplorer(t *testing.T) {
 				name = sc.name + "/kubelet-1.34-never-retries"
 			}
 			t.Run(name, func(t *testing.T) {
-				n, err := explore(&model{nudges: sc.nudges, coarse: sc.coarse}, sc.b, never, 20_000_000)
+				n, err := explore(&model{nudges: sc.nudges, coarse: sc.coarse, shares: sc.shares}, sc.b, never, 20_000_000)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -3,6 +3,9 @@ package ownership
 // leaving takes an instance that was asked to end through its last steps, each at
 // most once, so that it ends whatever its peers do.
 func leaving(s State, e Event) (State, []Action) {
+	if s.Shares && e.News == KubeletAsked { // guard: leaver-turns-away (I3): it could tell nobody
+		return s, []Action{{Do: TurnAway}}
+	}
 	if s.Op == Idle || s.Op != endedBy(e.News) {
 		if e.News >= Tick {
 			return s, nil // stop reacting: whatever happens now is for those who stay
@@ -38,7 +41,7 @@ func leaving(s State, e Event) (State, []Action) {
 // sayGoodbye lets the others know, and gives up the shared lock: from here on a
 // peer may find itself alone.
 func sayGoodbye(s State) (State, []Action) {
-	s = State{Phase: Leaving, Stage: FirstLook, Accepting: s.Accepting}
+	s = State{Phase: Leaving, Stage: FirstLook, Shares: s.Shares, Accepting: s.Accepting}
 	s, actions := look(s)
 	return s, append([]Action{{Do: Goodbye}}, actions...)
 }

@@ -10,7 +10,8 @@ import (
 // model is the world's mechanics, with the leaves' guards that a test may take out.
 type model struct {
 	nudges     bool
-	coarse     bool // no kubelet, and joining the lease is one step: for three instances
+	coarse     bool // no kubelet (who shares: one that confirms at once), and joining the lease is one step: for three instances
+	shares     bool // listeners are handed over
 	noWitness  bool // Claim ignores held connections
 	noVerify   bool // Join does not check that the locked file still has the name
 	noRecheck  bool // Remove does not look once more
@@ -21,6 +22,9 @@ type model struct {
 // ready says whether the first action of i can be carried out now.
 func (m *model) ready(w *world, i int) bool {
 	a := w.in[i].queue[0]
+	if own.Do(a.do) == own.Look && w.shares && !w.heirIsDue(i) {
+		return false
+	}
 	if own.Do(a.do) == own.Rest { // an incumbent's start takes much less than these pauses
 		switch own.Pause(a.pause) {
 		case own.AbsentPause:
@@ -56,10 +60,7 @@ func (m *model) act(w *world, i int) error {
 	case own.Look:
 		sight, id := w.sight(i)
 		if own.Phase(in.st.phase) == own.Running {
-			in.holds, in.early = 0, false
-			if sight == own.Ours {
-				in.holds = w.path
-			}
+			w.holdOn(i, sight)
 		}
 		in.slow = false
 		in.inGap = sight == own.Absent && w.gap
@@ -90,6 +91,7 @@ func (m *model) act(w *world, i int) error {
 		}
 	case own.Goodbye:
 		in.lock, in.holds = unlocked, 0
+		w.hangUp(i)
 	case own.RemoveLease:
 		if in.lock == exclusive {
 			w.unlinkLease()
@@ -97,7 +99,11 @@ func (m *model) act(w *world, i int) error {
 		in.lock = unlocked
 	case own.Exit:
 		return m.exits(w, i, own.Why(a.why))
-	case own.BackOff, own.Fault:
+	case own.Adopt:
+		return m.adopt(w, i, a, done)
+	case own.Resume:
+		return w.resume(i, done)
+	default:
 	}
 	w.pop(i)
 	if in.n == 0 && in.open && !in.st.accepting {
@@ -117,7 +123,7 @@ func (m *model) exits(w *world, i int, why own.Why) error {
 			return nil
 		}
 	}
-	if w.path != nobody && w.path != incumbent && w.inc != frozen {
+	if w.path == ours && w.inc != frozen {
 		return errors.New("violates I4: the last instance has left and its registration socket is still there")
 	}
 	if w.lease {
@@ -169,16 +175,20 @@ func (m *model) publish(w *world, i int, a packedAction, done func(own.Event) er
 	}
 	in.owes--
 	in.willing = false
+	w.letGoOfSpares(i)
 	w.closeListener(uint8(i + 1))
-	in.open = true
-	w.create(uint8(i + 1))
-	return done(ev(own.Published))
+	w.create(ours)
+	in.open, in.at = true, true
+	if err := done(ev(own.Published)); err != nil || !m.coarse || !m.shares {
+		return err
+	}
+	return w.tell(i, ev(own.KubeletConfirmed))
 }
 
 // checkPublish holds the rules of publishing against what instance i is about to do.
 func (w *world) checkPublish(i int, a packedAction) error {
 	in := &w.in[i]
-	others := w.answers() && w.path != uint8(i+1)
+	others := w.answers() && !w.mine(i)
 	switch {
 	case !in.willing:
 		return fmt.Errorf("violates I3: instance %d publishes and its driver has not answered", i+1)
@@ -193,7 +203,7 @@ func (w *world) checkPublish(i int, a packedAction) error {
 	case others && !in.starting && in.mid == 0:
 		return fmt.Errorf("violates I6: instance %d replaces a socket that it has not judged", i+1)
 	}
-	return nil
+	return w.checkQuiet(i)
 }
 
 func (m *model) claim(w *world, i int, done func(own.Event) error) error {
@@ -248,15 +258,19 @@ func (w *world) checkUnlink(i int) error {
 	if w.in[i].lock == orphanExclusive || w.in[i].stalled {
 		return nil // two of the windows
 	}
-	owner := w.path
-	if owner == incumbent {
+	if w.path == incumbent {
 		if w.in[i].misjudged {
 			return fmt.Errorf("violates I1: instance %d removes a socket that is about to listen", i+1)
 		}
 		return nil // the third, if it lives at all
 	}
-	if o := int(owner) - 1; owner != nobody && o != i && w.lives(o) && w.in[o].open && w.cur && (!w.in[o].exposed || w.in[o].early) {
-		return fmt.Errorf("violates I1: instance %d removes the live socket of instance %d", i+1, o+1)
+	for o := range w.in {
+		if w.mine(i) && !w.running(o) {
+			continue // both leave, and it is theirs together
+		}
+		if o != i && w.lives(o) && w.mine(o) && (!w.in[o].exposed || w.in[o].early) {
+			return fmt.Errorf("violates I1: instance %d removes the live socket of instance %d", i+1, o+1)
+		}
 	}
 	for j := range w.in {
 		if j == i || !w.running(j) {
@@ -273,7 +287,7 @@ func doName(a packedAction, mid uint8) string {
 	names := map[own.Do]string{
 		own.AskDriver: "asks its driver", own.Join: "joins the lease", own.Look: "looks", own.Rest: "rests",
 		own.Publish: "publishes", own.Claim: "claims the lease", own.Remove: "removes the path", own.StopServing: "stops serving",
-		own.LetGo: "lets go", own.Goodbye: "says goodbye", own.RemoveLease: "removes the lease file", own.Exit: "exits",
+		own.Adopt: "adopts", own.Resume: "resumes", own.LetGo: "lets go", own.Goodbye: "says goodbye", own.RemoveLease: "removes the lease file", own.Exit: "exits",
 	}
 	n := names[own.Do(a.do)]
 	if mid > 0 {

@@ -20,8 +20,16 @@ const (
 	incumbentBinds
 	incumbentListens
 	kubeletAsks
+	kubeletAsksIncumbent
 	kubeletConfirms
 	kubeletTiresOfFrozen
+	getsSpare    // and hears what kubelet said, or hears that from another who accepts now
+	closesSpare  // another listener is at the path
+	hearsWord    // what kubelet said to the acceptor
+	hearsGiven   // whether the newcomer accepts
+	isOrphaned   // the acceptor has ended
+	tiresOfTaker // the newcomer is frozen
+	learns       // that kubelet was told what is no longer so
 
 	firstOutside
 	starts = iota - 1
@@ -40,6 +48,8 @@ const (
 	changes // what an instance has told kubelet is no longer so
 	slow    // a look that a live instance answers too late: no event, and no reason to act
 	unsure  // a look that tells nothing, for want of permission for one
+	confirmsAndKilled
+	handshakeFails
 )
 
 type move struct {
@@ -50,11 +60,14 @@ type move struct {
 func (m move) outside() bool { return m.kind >= firstOutside }
 
 var moveNames = map[moveKind]string{
+	getsSpare: "gets a spare", closesSpare: "closes its spare", hearsWord: "hears what kubelet said to the acceptor", hearsGiven: "hears whether the newcomer accepts",
+	isOrphaned: "sees the acceptor's connection end", tiresOfTaker: "waits no longer for the newcomer", learns: "learns that kubelet was told what is no longer so",
+	confirmsAndKilled: "is killed as kubelet has confirmed, and tells nobody", handshakeFails: "the handshake fails",
 	tick: "tick", nudge: "nudge", backOffPassed: "back-off passed", hungUp: "learns that kubelet hung up",
 	starts: "starts", thaws: "thaws", killed: "is killed", term: "gets SIGTERM", freezes: "freezes", driverToggles: "its driver goes or comes",
 	changes: "learns that kubelet was told what is no longer so", slow: "looks, and is answered too late", unsure: "looks, and cannot tell", incumbentListens: "the incumbent listens",
 	incumbentBinds: "the incumbent binds", incumbentStarts: "the incumbent starts: unlinks by name", incumbentTerm: "the incumbent gets SIGTERM: unlinks by name",
-	incumbentKilled: "the incumbent is killed", kubeletAsks: "kubelet asks who answers at the path", kubeletConfirms: "kubelet confirms", kubeletRefuses: "kubelet refuses",
+	incumbentKilled: "the incumbent is killed", kubeletAsksIncumbent: "kubelet asks the incumbent", kubeletConfirms: "kubelet confirms", kubeletRefuses: "kubelet refuses",
 	kubeletTiresOfFrozen: "kubelet gives up waiting for a frozen instance", kubeletRestarts: "kubelet restarts",
 	pathRemoved: "somebody removes the path", leaseRemoved: "somebody removes the lease file",
 }
@@ -66,7 +79,9 @@ func (m move) name(w *world) string {
 		return fmt.Sprintf("instance %d: %s", m.i+1, doName(in.queue[0], in.mid))
 	}
 	switch m.kind {
-	case tick, nudge, backOffPassed, hungUp, changes, slow, unsure, starts, thaws, killed, term, freezes, driverToggles:
+	case kubeletAsks:
+		return fmt.Sprintf("kubelet asks instance %d", m.i+1)
+	case getsSpare, closesSpare, hearsWord, hearsGiven, isOrphaned, tiresOfTaker, learns, confirmsAndKilled, handshakeFails, tick, nudge, backOffPassed, hungUp, changes, slow, unsure, starts, thaws, killed, term, freezes, driverToggles:
 		return fmt.Sprintf("instance %d: %s", m.i+1, moveNames[m.kind])
 	}
 	return moveNames[m.kind]
@@ -131,11 +146,14 @@ func (w *world) instanceMoves(i int, m *model, out []move) []move {
 		add(killed, w.left.Crashes > 0)
 		add(freezes, w.left.Freezes > 0)
 		add(driverToggles, w.left.DriverToggles > 0)
-		add(changes, w.left.Changes > 0 && in.st.accepting && running && w.path == uint8(i+1) && w.cur)
+		add(changes, w.left.Changes > 0 && in.st.accepting && running && w.mine(i))
 		if w.left.Slows > 0 && in.n > 0 && own.Do(in.queue[0].do) == own.Look {
 			sight, _ := w.sight(i)
 			add(slow, sight == own.Ours)
 			add(unsure, sight != own.Absent && sight != own.Mine)
+		}
+		if m.shares {
+			out = w.sharingMoves(i, out)
 		}
 	case dead:
 	}
@@ -147,8 +165,15 @@ func (w *world) kubeletMoves(m *model, out []move) []move {
 	if m.coarse {
 		return out
 	}
-	if k.conn == 0 && k.want && !k.given && (!k.reg || k.fresh) && w.answers() {
-		out = append(out, move{kind: kubeletAsks})
+	if k.conn == 0 && k.want && !k.given && (!k.reg || k.fresh) {
+		for i := range w.in {
+			if w.in[i].proc == alive && w.mine(i) {
+				out = append(out, move{kubeletAsks, uint8(i)})
+			}
+		}
+		if w.path == incumbent && w.answers() {
+			out = append(out, move{kind: kubeletAsksIncumbent})
+		}
 	}
 	if k.conn != 0 {
 		if k.conn == incumbent || w.in[k.conn-1].proc == alive {
@@ -191,10 +216,11 @@ func (w *world) apply(mv move, m *model) error {
 		return w.tell(i, ev(own.AnnounceDue))
 	case hungUp:
 		in.hungUp = false
+		w.passOn(i, own.KubeletLeft)
 		return w.tell(i, ev(own.KubeletLeft))
 	case starts:
 		w.left.Ours--
-		in.proc, in.up = alive, true
+		in.proc, in.up, in.st.shares = alive, true, m.shares
 		return w.tell(i, ev(own.Start))
 	case thaws:
 		in.proc = alive
@@ -213,7 +239,9 @@ func (w *world) apply(mv move, m *model) error {
 		in.stalled = in.stalled || in.lock == exclusive
 	case slow, unsure:
 		w.left.Slows--
-		in.holds, in.early, in.slow = 0, false, true
+		in.slow = true
+		w.holdOn(i, own.Unknown)
+		in.share.excused = m.shares
 		w.pop(i)
 		e := own.Event{News: own.Saw, Sight: own.Silent, ID: own.SocketID{Ino: idPath}}
 		if mv.kind == unsure {
@@ -227,6 +255,9 @@ func (w *world) apply(mv move, m *model) error {
 	case changes:
 		w.left.Changes--
 		w.k.old = true
+		if m.shares { // each learns it when it does
+			return nil
+		}
 		return w.tell(i, ev(own.Outdated))
 	case pathRemoved:
 		w.left.PathRemovals--
@@ -234,6 +265,8 @@ func (w *world) apply(mv move, m *model) error {
 	case leaseRemoved:
 		w.left.LeaseRemovals--
 		w.unlinkLease()
+	case getsSpare, closesSpare, hearsWord, hearsGiven, isOrphaned, tiresOfTaker, learns, confirmsAndKilled, handshakeFails:
+		return w.applySharing(mv)
 	default:
 		return w.applyOthers(mv)
 	}
@@ -272,8 +305,15 @@ func (w *world) applyOthers(mv move) error {
 		w.left.Crashes--
 		w.incumbentDies()
 	case kubeletAsks:
-		w.k.reg, w.k.fresh, w.k.conn, w.k.connOK = false, false, w.path, true
-		err = w.tellOwner(own.KubeletAsked)
+		var answer own.Do
+		answer, err = w.ask(int(mv.i), ev(own.KubeletAsked))
+		if answer == own.TurnAway {
+			break // it tries again
+		}
+		w.passOn(int(mv.i), own.KubeletAsked)
+		w.k.reg, w.k.fresh, w.k.conn, w.k.connOK = false, false, mv.i+1, true
+	case kubeletAsksIncumbent:
+		w.k.reg, w.k.fresh, w.k.conn, w.k.connOK = false, false, incumbent, true
 	case kubeletConfirms:
 		w.k.reg = w.k.want
 		err = w.tellOwner(own.KubeletConfirmed)
@@ -340,5 +380,6 @@ func (w *world) tellOwner(n own.News) error {
 	if c == incumbent || c == 0 || !w.k.connOK {
 		return nil
 	}
+	w.passOn(int(c-1), n)
 	return w.tell(int(c-1), ev(n))
 }

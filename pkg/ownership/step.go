@@ -84,8 +84,8 @@ func running(s State, e Event) (State, []Action) {
 	case PathTaken: // another answers there, or died there: either way the start has had its turn
 		s.Owed, s.Seen = false, Sighting{}
 		return look(s)
-	case PathChanged:
-		s.Seen = Sighting{}
+	case PathChanged: // whoever is there now may hand over what this one did not
+		s.Seen, s.Alone = Sighting{}, false // guard: ask-whoever-came (I9)
 		return look(s)
 	case PathUnfit:
 		return unfit(s, e.Sight)
@@ -111,6 +111,9 @@ func noticed(s State, n News) (State, []Action) {
 
 // heard takes in what kubelet said to the socket on which this instance accepts.
 func heard(s State, n News) (State, []Action) {
+	if s.Op == Adopting && n == KubeletAsked { // guard: turn-away-while-adopting (I3): the giver does not know yet
+		return s, []Action{{Do: TurnAway}}
+	}
 	if !s.Accepting {
 		return overheard(s, n)
 	}

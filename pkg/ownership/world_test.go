@@ -13,10 +13,11 @@ import (
 
 const slots = 3 // instances of ours; an instance that restarts is a new one
 
-// Who has the socket at the path.
+// Whose socket stands at the path.
 const (
 	nobody    = 0         // the path is absent
-	incumbent = slots + 1 // slots are 1..3
+	ours      = 1         // a socket of ours; inst.at says who has it
+	incumbent = slots + 1 // in kube.conn too, where 1..3 are instances of ours
 )
 
 type proc uint8
@@ -54,7 +55,8 @@ type inst struct {
 	queue  [3]packedAction
 	n      uint8
 	mid    uint8 // system calls done within the first action of the queue
-	open   bool  // its listener is open
+	open   bool  // its listener is open, and it accepts on it
+	at     bool  // the listener that it accepts on, or has a spare of, is the one at the path
 	lock   lock
 	holds  uint8 // the instance to which it holds a connection
 	early  bool  // and did so before that one was granted the lease
@@ -70,6 +72,8 @@ type inst struct {
 	starting  bool // what it was last told to publish is its start's duty
 	slow      bool // its last look was answered too late
 	stalled   bool // it was frozen while it held the lease exclusively
+
+	share sharing
 }
 
 type kube struct {
@@ -86,7 +90,7 @@ type kube struct {
 type budget struct {
 	Ours, Terms, Crashes, Freezes, PathRemovals, LeaseRemovals uint8
 	Incumbents, Refusals, KubeletRestarts, DriverToggles       uint8
-	Slows, Changes                                             uint8
+	Slows, Changes, Failures, Cuts                             uint8
 }
 
 type world struct {
@@ -95,18 +99,19 @@ type world struct {
 	incBound  bool // it has bound and does not listen yet
 	gap       bool // it removed a socket and has not bound yet
 	incOpen   bool
-	path      uint8 // owner of the socket there
-	cur       bool  // it is the owner's present socket
+	path      uint8 // whose socket stands there
 	lease     bool  // the lease file exists
 	dirty     bool  // something happened while one was leaving that excuses leftovers
 	k         kube
 	noKubelet bool
+	shares    bool
 	left      budget
 }
 
 type packedState struct {
 	phase, op, lease, sight, id, times, kubelet, stage uint8
 	again, accepting, owed, due, stale                 bool
+	shares, spare, orphan, alone, giving               bool
 }
 
 type packedAction struct {
@@ -115,7 +120,7 @@ type packedAction struct {
 }
 
 func pack(s own.State) packedState {
-	return packedState{uint8(s.Phase), uint8(s.Op), uint8(s.Lease), uint8(s.Seen.Sight), uint8(s.Seen.ID.Ino), s.Seen.Times, uint8(s.Kubelet), uint8(s.Stage), s.Again, s.Accepting, s.Owed, s.Due, s.Stale}
+	return packedState{uint8(s.Phase), uint8(s.Op), uint8(s.Lease), uint8(s.Seen.Sight), uint8(s.Seen.ID.Ino), s.Seen.Times, uint8(s.Kubelet), uint8(s.Stage), s.Again, s.Accepting, s.Owed, s.Due, s.Stale, s.Shares, s.Spare, s.Orphan, s.Alone, s.Giving}
 }
 
 func (p packedState) unpack() own.State {
@@ -124,6 +129,7 @@ func (p packedState) unpack() own.State {
 		Seen:    own.Sighting{Sight: own.Sight(p.sight), ID: own.SocketID{Ino: uint64(p.id)}, Times: p.times},
 		Kubelet: own.Kubelet(p.kubelet), Stage: own.Stage(p.stage),
 		Again: p.again, Accepting: p.accepting, Owed: p.owed, Due: p.due, Stale: p.stale,
+		Shares: p.shares, Spare: p.spare, Orphan: p.orphan, Alone: p.alone, Giving: p.giving,
 	}
 }
 
@@ -146,11 +152,24 @@ func (w *world) answers() bool {
 	case nobody:
 		return false
 	case incumbent:
-		return w.cur && w.inc == alive && w.incOpen
+		return w.inc == alive && w.incOpen
 	}
-	o := &w.in[w.path-1]
-	return w.cur && o.proc == alive && o.open
+	return w.answerer(-1) != 0
 }
+
+// answerer is the instance of ours, other than i, that answers at the path, the newest
+// if there are several; 0 if none does.
+func (w *world) answerer(i int) uint8 {
+	for j := slots - 1; j >= 0; j-- {
+		if j != i && w.in[j].proc == alive && w.in[j].open && w.in[j].at {
+			return uint8(j + 1)
+		}
+	}
+	return 0
+}
+
+// mine says that instance i accepts at the path.
+func (w *world) mine(i int) bool { return w.in[i].open && w.in[i].at }
 
 // sight is what instance i sees when it looks.
 func (w *world) sight(i int) (own.Sight, uint8) {
@@ -163,16 +182,18 @@ func (w *world) sight(i int) (own.Sight, uint8) {
 		}
 		return own.Refused, idPath
 	}
-	o := w.path - 1
 	switch {
-	case !w.cur || !w.lives(int(o)) || !w.in[o].open:
-		return own.Refused, idPath
-	case int(o) == i:
+	case w.mine(i):
 		return own.Mine, idPath
-	case w.in[o].proc == frozen:
-		return own.Silent, idPath
+	case w.answerer(i) != 0:
+		return own.Ours, idPath
 	}
-	return own.Ours, idPath
+	for j := range w.in { // a frozen acceptor, or a spare, i's own among them
+		if w.in[j].at {
+			return own.Silent, idPath
+		}
+	}
+	return own.Refused, idPath
 }
 
 // pathChanges forgets the identity that stood at the path, in every memory.
@@ -192,7 +213,8 @@ func (w *world) pathChanges() {
 
 func (w *world) create(owner uint8) {
 	w.pathChanges()
-	w.path, w.cur, w.k.old = owner, true, false
+	w.path, w.k.old = owner, false
+	w.nobodyAt()
 	if !w.noKubelet {
 		w.k.want, w.k.fresh, w.k.given = true, true, false
 	}
@@ -203,8 +225,15 @@ func (w *world) unlink() {
 		return
 	}
 	w.pathChanges()
-	w.path, w.cur = nobody, false
+	w.path = nobody
+	w.nobodyAt()
 	w.k.want, w.k.fresh, w.k.reg, w.k.given, w.k.old = false, false, false, false, false
+}
+
+func (w *world) nobodyAt() {
+	for i := range w.in {
+		w.in[i].at = false
+	}
 }
 
 // closeListener ends accepting on the present socket of owner.
@@ -212,7 +241,7 @@ func (w *world) closeListener(owner uint8) {
 	if owner == incumbent {
 		w.incOpen = false
 	} else {
-		w.in[owner-1].open = false
+		w.in[owner-1].open, w.in[owner-1].at = false, false
 	}
 	if w.k.conn == owner {
 		w.k.connOK = false
@@ -240,6 +269,7 @@ func (w *world) dies(i int) {
 	if w.in[i].open {
 		w.closeListener(uint8(i + 1))
 	}
+	w.hangUp(i)
 	if w.k.conn == uint8(i+1) { // the connection ends without a word
 		w.k.conn, w.k.reg, w.k.given = 0, false, w.k.never && !w.k.fresh
 	}
@@ -262,30 +292,47 @@ func (w *world) happened() {
 
 // tell gives instance i a piece of news, and takes its orders.
 func (w *world) tell(i int, e own.Event) error {
+	_, err := w.ask(i, e)
+	return err
+}
+
+// ask gives instance i a piece of news, takes its orders, and returns the one among
+// them that is the answer to a question.
+func (w *world) ask(i int, e own.Event) (own.Do, error) {
 	in := &w.in[i]
 	s, actions := own.Step(in.st.unpack(), e)
 	in.st = pack(s)
+	answer := own.Fault
+	w.hears(i, e.News)
 	for _, a := range actions {
-		if a.Do == own.BackOff {
+		switch a.Do {
+		case own.BackOff:
 			in.armed = true
+			continue
+		case own.Give, own.Decline, own.TurnAway:
+			answer = a.Do
+			continue
+		case own.Yield:
+			w.yields(i)
 			continue
 		}
 		if a.Do == own.Fault {
-			return fmt.Errorf("instance %d: a fault: %+v in %+v", i+1, e, s)
+			return answer, fmt.Errorf("instance %d: a fault: %+v in %+v", i+1, e, s)
 		}
-		if a.Do == own.Publish && w.path == uint8(i+1) && w.answers() && s.Kubelet == own.Confirmed && !w.k.old {
-			return fmt.Errorf("violates I6: instance %d replaces its own socket, which kubelet has confirmed", i+1)
+		if a.Do == own.Publish && w.mine(i) && s.Kubelet == own.Confirmed && !w.k.old {
+			return answer, fmt.Errorf("violates I6: instance %d replaces its own socket, which kubelet has confirmed", i+1)
 		}
 		if a.Do == own.Publish {
 			in.starting = s.Owed
+			in.share.excused = w.shares && (in.share.excused || !w.quiet()) // what kubelet does while it publishes comes too late
 		}
 		if int(in.n) == len(in.queue) {
-			return fmt.Errorf("instance %d: more than %d actions wait", i+1, len(in.queue))
+			return answer, fmt.Errorf("instance %d: more than %d actions wait", i+1, len(in.queue))
 		}
 		in.queue[in.n] = packAction(a)
 		in.n++
 	}
-	return nil
+	return answer, nil
 }
 
 // pop takes the first action off the queue of i.
