@@ -195,7 +195,7 @@ func (l *loop) take(e own.Event) {
 		l.r.info.forget()
 	}
 	l.r.keeper.accepts(next.Accepting)
-	if next.Accepting && next.Kubelet != before.Kubelet {
+	if next.Phase == own.Running && next.Accepting && next.Kubelet != before.Kubelet {
 		l.r.share.Load().heard(stateOf(next.Kubelet), l.kubelet.words)
 	}
 	l.say(before, e, actions)

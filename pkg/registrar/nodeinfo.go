@@ -90,6 +90,9 @@ func (f *informer) inherit(digest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.digest, f.of, f.due, f.active = digest, endpoint.ID{}, false, true
+	if digest == "" { // kubelet has confirmed so lately that it was not asked yet
+		f.of, f.due = f.leads, true
+	}
 	signal(f.wake)
 }
 
@@ -141,6 +144,9 @@ func (f *informer) check(ctx context.Context) {
 		f.digest, f.of, f.due = digest, of, false
 	}
 	f.mu.Unlock()
+	if current && due {
+		f.r.share.Load().knows(digest)
+	}
 	switch {
 	case !current:
 		signal(f.wake) // kubelet or the driver has moved on

@@ -178,7 +178,6 @@ func (s *sharing) handOver(ctx context.Context, conn *control.Conn, toAccept boo
 	if !ok || spare == nil {
 		return errors.New("another listener was published meanwhile")
 	}
-	kubelet.NodeInfo = s.r.info.has()
 	id := spare.ID()
 	frame := control.Handover{Dev: id.Dev, Ino: id.Ino, Changed: id.Changed, Kubelet: kubelet}
 	if err := step(ctx, func(ctx context.Context) error { return conn.SendWith(ctx, frame, spare.Control) }); err != nil {
@@ -262,6 +261,19 @@ func (s *sharing) heard(state control.KubeletState, words string) {
 	defer s.mu.Unlock()
 	s.kubelet = control.Kubelet{State: state, Since: time.Now(), Words: words[:min(len(words), control.MaxWords)], NodeInfo: s.r.info.has()}
 	s.tellAll()
+}
+
+// knows takes in which node info kubelet has.
+func (s *sharing) knows(digest string) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.accepts && s.kubelet.NodeInfo != digest {
+		s.kubelet.NodeInfo = digest
+		s.tellAll()
+	}
 }
 
 func (s *sharing) tellLoop(ctx context.Context, e shareEvent) {

@@ -38,37 +38,38 @@ func (s *sharing) adopt(ctx context.Context, acceptor registration.Identity, end
 }
 
 // obtain asks the instance with that control socket for a copy of its listener.
-func (s *sharing) obtain(ctx context.Context, name string, hello control.Hello) (spare *regsocket.Spare, conn *control.Conn, kubelet control.Kubelet, err error) {
-	if conn, err = s.place.Dial(ctx, name); err != nil {
-		return nil, nil, kubelet, err
+func (s *sharing) obtain(ctx context.Context, name string, hello control.Hello) (*regsocket.Spare, *control.Conn, control.Kubelet, error) {
+	conn, err := s.place.Dial(ctx, name)
+	if err != nil {
+		return nil, nil, control.Kubelet{}, err
 	}
-	defer func() {
-		if err != nil {
-			conn.Close()
-		}
-	}()
-	if err = conn.Send(ctx, hello); err != nil {
-		return nil, nil, kubelet, err
+	spare, kubelet, err := s.converse(ctx, conn, hello)
+	if err != nil {
+		conn.Close()
+		return nil, nil, control.Kubelet{}, err
 	}
-	for {
+	return spare, conn, kubelet, nil
+}
+
+func (s *sharing) converse(ctx context.Context, conn *control.Conn, hello control.Hello) (*regsocket.Spare, control.Kubelet, error) {
+	err := conn.Send(ctx, hello)
+	for err == nil {
 		var frame control.Frame
 		var file *os.File
 		if frame, file, err = conn.Receive(ctx); err != nil {
-			return nil, nil, kubelet, err
+			break
 		}
 		switch f := frame.(type) {
 		case control.Publish:
-			return nil, nil, kubelet, errors.New(f.Reason)
+			err = errors.New(f.Reason)
 		case control.Ready:
 			err = conn.Send(ctx, control.IsReady(f))
 		case control.Handover:
-			spare, err = s.atPath(file, regsocket.ID{Dev: f.Dev, Ino: f.Ino, Changed: f.Changed})
-			return spare, conn, f.Kubelet, err
-		}
-		if err != nil {
-			return nil, nil, kubelet, err
+			spare, err := s.atPath(file, regsocket.ID{Dev: f.Dev, Ino: f.Ino, Changed: f.Changed})
+			return spare, f.Kubelet, err
 		}
 	}
+	return nil, control.Kubelet{}, err
 }
 
 // atPath makes a spare of a descriptor that was sent, if it is of what stands at the

@@ -57,7 +57,7 @@ type worker struct {
 	lease       *lease.Lease
 	name        string
 	held        *holding // accepted on now
-	new         bool // it has neither published nor adopted yet, so it does not stand by
+	new         bool     // it has neither published nor adopted yet, so it does not stand by
 	leaving     bool
 	peer        *heldPeer
 	lookedAt    time.Time
