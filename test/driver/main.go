@@ -3,7 +3,8 @@
 // (Linux only). Flags make it late, slow, forgetful or rude, so that one can see
 // what a registrar does then.
 //
-// It prints "serving PATH" once its socket accepts, and a line for each call.
+// It prints "serving PATH" once its socket accepts, and a line for each call but
+// Probe, which tests do by the thousand.
 // At SIGTERM or SIGINT it stops gracefully, as drivers do: it waits for the
 // connections which it has, without a limit of its own.
 //
@@ -43,6 +44,7 @@ type config struct {
 	nodeInfoFailures                int64
 	nodeInfoUntil                   string
 	graceful, removeFirst, unlink   bool
+	refuseLive                      bool
 	mount, data                     string
 }
 
@@ -61,6 +63,7 @@ func main() {
 	flag.StringVar(&c.nodeInfoUntil, "node-info-until", "", "fail NodeGetInfo until this file exists")
 	flag.BoolVar(&c.graceful, "graceful", true, "wait for calls and connections at the end")
 	flag.BoolVar(&c.removeFirst, "remove-first", true, "remove what is at the endpoint before binding")
+	flag.BoolVar(&c.refuseLive, "refuse-live", false, "end with an error if somebody listens at the endpoint before it is removed")
 	flag.BoolVar(&c.unlink, "unlink", true, "remove the endpoint by name at the end")
 	flag.StringVar(&c.mount, "mount", "tmpfs", "what a volume is: tmpfs, or bind, a directory below --data")
 	flag.StringVar(&c.data, "data", "", "directory for --mount=bind")
@@ -90,6 +93,12 @@ func main() {
 func run(ctx context.Context, c config) error {
 	if !pause(ctx, c.startDelay) {
 		return nil
+	}
+	if c.refuseLive {
+		if conn, err := net.Dial("unix", c.endpoint); err == nil {
+			conn.Close()
+			return fmt.Errorf("somebody listens at %s already", c.endpoint)
+		}
 	}
 	if c.removeFirst {
 		if err := os.Remove(c.endpoint); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -131,6 +140,9 @@ func run(ctx context.Context, c config) error {
 func logged(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	began := time.Now()
 	answer, err := next(ctx, req)
+	if info.FullMethod == csi.Identity_Probe_FullMethodName {
+		return answer, err
+	}
 	fmt.Println(info.FullMethod, time.Since(began).Round(time.Millisecond), status.Code(err))
 	return answer, err
 }

@@ -12,7 +12,9 @@ type Call struct {
 	At     time.Time
 	What   string // validate, register, deregister
 	Driver string
-	Error  string // why it was refused, if it was
+	// Endpoint is where kubelet is told that the driver is.
+	Endpoint string
+	Error    string // why it was refused, if it was
 }
 
 // StartKubelet starts a kubelet and waits until it is ready. The CSINode is the
@@ -59,7 +61,7 @@ func (n *Node) heard(line string) {
 		n.Trace.add(at, "csinode", "drivers %v", e.Drivers)
 	default:
 		n.mu.Lock()
-		n.calls = append(n.calls, Call{At: at, What: e.Event, Driver: e.Driver, Error: e.Error})
+		n.calls = append(n.calls, Call{At: at, What: e.Event, Driver: e.Driver, Endpoint: e.Endpoint, Error: e.Error})
 		n.mu.Unlock()
 		said := ""
 		if e.Error != "" {

@@ -210,3 +210,10 @@ func (n *Node) AssertLeftAmong(may ...string) {
 		}
 	}
 }
+
+// Logf prints something that is worth knowing also when the test passes.
+func (n *Node) Logf(format string, args ...any) {
+	n.tb.Helper()
+	n.Mark(format, args...)
+	n.tb.Logf(format, args...)
+}

@@ -14,8 +14,10 @@ type Plugin struct {
 	Driver string // the driver's name
 	Dir    string // the driver's directory
 	Socket string // csi.sock in it, as the driver, the registrar and kubelet name it
-	Path   string // the registration socket
-	Lease  string // the node-local lock of our registrars
+	// Endpoint is the symlink beside csi.sock that our registrars announce.
+	Endpoint string
+	Path     string // the registration socket
+	Lease    string // the node-local lock of our registrars
 
 	node *Node
 }
@@ -28,7 +30,7 @@ func (n *Node) AddPlugin(driver string) *Plugin {
 		n.tb.Fatal(err)
 	}
 	return &Plugin{
-		Driver: driver, Dir: dir, Socket: filepath.Join(dir, "csi.sock"),
+		Driver: driver, Dir: dir, Socket: filepath.Join(dir, "csi.sock"), Endpoint: filepath.Join(dir, ".csi.sock.ep"),
 		Path:  filepath.Join(n.Registry, driver+"-reg.sock"),
 		Lease: filepath.Join(n.Registry, "."+driver+"-reg.lease"),
 		node:  n,
