@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# image-tools.sh: sees to buildah and skopeo. Installs them with apt as root on Debian; elsewhere says what to do.
+# image-tools.sh [qemu-aarch64-static]: sees to buildah and skopeo, and on demand to what runs other processors' binaries.
+# Installs them with apt as root on Debian; elsewhere says what to do.
 set -euo pipefail
 
 missing=()
-for tool in buildah skopeo; do
-	if ! command -v "$tool" >/dev/null; then missing+=("$tool"); fi
+for tool in buildah skopeo "$@"; do
+	package=$tool
+	if [[ $tool = qemu-*-static ]]; then package=qemu-user-static; fi
+	if ! command -v "$tool" >/dev/null; then missing+=("$package"); fi
 done
 if ((${#missing[@]} == 0)); then exit 0; fi
 

@@ -81,7 +81,7 @@ func main() {
 	defer stop()
 	do := p.role()
 	if do == nil {
-		do = func(ctx context.Context) error { return run(ctx, c) }
+		do = c.run
 	}
 	if err := do(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "driver:", err)
@@ -89,8 +89,22 @@ func main() {
 	}
 }
 
+// check finds flags that do not go together.
+func (c config) check() error {
+	switch {
+	case c.mount != "tmpfs" && c.mount != "bind":
+		return fmt.Errorf("--mount=%s is neither tmpfs nor bind", c.mount)
+	case c.mount == "bind" && c.data == "":
+		return errors.New("--mount=bind needs --data, the directory in which volumes are")
+	}
+	return nil
+}
+
 // run serves from the end of the start delay until ctx ends.
-func run(ctx context.Context, c config) error {
+func (c config) run(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if !pause(ctx, c.startDelay) {
 		return nil
 	}

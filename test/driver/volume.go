@@ -37,21 +37,16 @@ func (n *node) publish(id, target string) error {
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return err
 	}
-	switch n.mount {
-	case "tmpfs":
-		if err := mountTmpfs(target); err != nil {
-			return err
-		}
-	case "bind":
+	mount := func() error { return mountTmpfs(target) }
+	if n.mount == "bind" {
 		source := filepath.Join(n.data, filepath.Base(id))
 		if err := os.MkdirAll(source, 0o750); err != nil {
 			return err
 		}
-		if err := mountBind(source, target); err != nil {
-			return err
-		}
-	default:
-		return fmt.Errorf("--mount=%s is neither tmpfs nor bind", n.mount)
+		mount = func() error { return mountBind(source, target) }
+	}
+	if err := mount(); err != nil {
+		return err
 	}
 	return os.WriteFile(filepath.Join(target, witness), []byte(n.name+" "+n.nodeID+"\n"), 0o644)
 }

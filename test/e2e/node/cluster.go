@@ -75,7 +75,7 @@ func (n *Node) Up(ctx context.Context) (err error) {
 			err = errors.Join(err, n.Down(context.WithoutCancel(ctx)))
 		}
 	}()
-	if err := n.prepare(control); err != nil {
+	if err := n.prepare(ctx, control); err != nil {
 		return err
 	}
 	if err := n.startInit(); err != nil {
@@ -88,7 +88,7 @@ func (n *Node) Up(ctx context.Context) (err error) {
 }
 
 // prepare writes everything that Init and the components read.
-func (n *Node) prepare(control string) error {
+func (n *Node) prepare(ctx context.Context, control string) error {
 	for _, dir := range []string{n.logs(), n.path("kubelet"), n.path("run"), n.path("log"), n.path("bin")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -116,7 +116,7 @@ func (n *Node) prepare(control string) error {
 	if err := n.writeCertificates(); err != nil {
 		return err
 	}
-	if err := n.writeConfigs(ports); err != nil {
+	if err := n.writeConfigs(ctx, ports); err != nil {
 		return err
 	}
 	if err := n.makeMountPoints(); err != nil {
@@ -150,21 +150,26 @@ func (n *Node) startInit() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(n.path("bin", "node"), "--dir="+n.Dir, "--cache="+n.Cache, "init")
+	cmd := namespaced(exec.Command(n.path("bin", "node"), "--dir="+n.Dir, "--cache="+n.Cache, "init"))
 	cmd.Dir = n.Dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lock}
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + n.Dir}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:       true,
-		Cloneflags:   syscall.CLONE_NEWPID,
-		Unshareflags: syscall.CLONE_NEWNS, // makes all mounts private, too
-	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the node's init: %w", err)
 	}
 	go func() { _ = cmd.Wait() }() // an end is seen by the lock
 	return nil
+}
+
+// namespaced gives a command the namespaces of an init.
+func namespaced(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:       true,
+		Cloneflags:   syscall.CLONE_NEWPID,
+		Unshareflags: syscall.CLONE_NEWNS, // makes all mounts private, too
+	}
+	return cmd
 }
 
 // Down stops the node, if it runs, and removes everything that it made.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,14 +17,18 @@ const (
 
 // writeConfigs writes every file that a component reads, and the argument lists,
 // one argument a line, since they hold ports that were chosen just now.
-func (n *Node) writeConfigs(ports []int) error {
+func (n *Node) writeConfigs(ctx context.Context, ports []int) error {
 	runc, err := exec.LookPath("runc")
+	if err != nil {
+		return err
+	}
+	snapshotter, err := n.snapshotter(ctx)
 	if err != nil {
 		return err
 	}
 	fill := func(text string) string {
 		for name, value := range map[string]any{
-			"DIR": n.Dir, "CGROUPS": n.cgroupRoot(), "RUNC": runc, "PAUSE": PauseImage, "NAME": Name,
+			"DIR": n.Dir, "CGROUPS": n.cgroupRoot(), "RUNC": runc, "PAUSE": PauseImage, "NAME": Name, "SNAPSHOTTER": snapshotter,
 			"ETCD": ports[0], "PEER": ports[1], "API": ports[2], "KUBELET": ports[3], "HEALTH": ports[4], "STREAM": ports[5],
 		} {
 			text = strings.ReplaceAll(text, "${"+name+"}", fmt.Sprint(value))
@@ -71,7 +76,7 @@ disabled_plugins = [
     bin_dir = "/usr/lib/cni"
     conf_dir = "${DIR}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "overlayfs"
+    snapshotter = "${SNAPSHOTTER}"
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"

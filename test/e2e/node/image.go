@@ -70,9 +70,14 @@ func addFile(tw *tar.Writer, name string, content []byte, mode int64) error {
 
 // Load imports docker or OCI archives into containerd.
 func (n *Node) Load(ctx context.Context, archives ...string) error {
+	snapshotter, err := n.snapshotter(ctx)
+	if err != nil {
+		return err
+	}
 	for _, a := range archives {
 		began := time.Now()
-		cmd := exec.CommandContext(ctx, "ctr", "--address="+n.path("containerd.sock"), "--namespace=k8s.io", "images", "import", a)
+		cmd := exec.CommandContext(ctx, "ctr", "--address="+n.path("containerd.sock"), "--namespace=k8s.io",
+			"images", "import", "--snapshotter="+snapshotter, a)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("import the image %s: %w\n%s", a, err, out)
 		}

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 func TestLeavesNothing(t *testing.T) {
 	cache := os.Getenv(cacheName)
 	if cache == "" {
-		t.Skipf("NOT TESTED: %s is not set; make e2e sets it", cacheName)
+		t.Skipf("NOT TESTED: %s is not set; make e2e-node sets it", cacheName)
 	}
 	dir := filepath.Join(t.TempDir(), "n")
 	n, err := node.New(node.Config{Dir: dir, Cache: cache, Say: t.Logf}, ".")

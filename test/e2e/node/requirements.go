@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -48,28 +49,30 @@ func (n *Node) require(ctx context.Context) error {
 			missing = append(missing, name)
 		}
 	}
-	filesystems, err := os.ReadFile("/proc/filesystems")
-	if err != nil {
-		return err
+	if err := namespaced(exec.CommandContext(ctx, "true")).Run(); err != nil {
+		missing = append(missing, fmt.Sprintf("mount and PID namespaces (%v)", err))
 	}
-	if !strings.Contains(string(filesystems), "\toverlay\n") && exec.CommandContext(ctx, "modprobe", "overlay").Run() != nil {
-		missing = append(missing, "the overlay file system")
-	}
-	missing = append(missing, missingControllers()...)
+	missing = append(missing, n.missingCgroups()...)
 	if len(missing) > 0 {
 		return fmt.Errorf("this machine cannot run a node, it lacks: %s", strings.Join(missing, ", "))
 	}
 	return n.install(ctx)
 }
 
-// missingControllers are cgroup controllers that kubelet wants.
-func missingControllers() []string {
+// missingCgroups are cgroup controllers that kubelet wants, and hierarchies in which
+// no cgroup can be made.
+func (n *Node) missingCgroups() []string {
 	roots, err := hierarchies()
 	if err != nil {
 		return []string{err.Error()}
 	}
 	have := map[string]bool{}
+	var missing []string
 	for _, h := range roots {
+		probe := filepath.Join(h, n.cgroupRoot()+"-probe")
+		if err := errors.Join(os.MkdirAll(probe, 0o755), os.Remove(probe)); err != nil {
+			missing = append(missing, fmt.Sprintf("the right to make a cgroup (%v)", err))
+		}
 		// v2 says what it has; in v1 the mounts do.
 		data, _ := os.ReadFile(h + "/cgroup.controllers")
 		for name := range strings.FieldsSeq(string(data)) {
@@ -79,7 +82,6 @@ func missingControllers() []string {
 			have[name] = true
 		}
 	}
-	var missing []string
 	for _, name := range []string{"cpu", "cpuset", "memory", "pids"} {
 		if !have[name] {
 			missing = append(missing, "the cgroup controller "+name)
