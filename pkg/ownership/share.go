@@ -16,6 +16,9 @@ func shared(s State, n News) (State, []Action) {
 		return s, []Action{{Do: Give}}
 	case NotGiven:
 		s.Giving = false
+		if s.Due || s.Stale { // guard: announce-what-waited (I3)
+			return noticed(s, Nudge)
+		}
 	case Given:
 		if !s.Giving {
 			return s, nil // another listener was published meanwhile

@@ -155,7 +155,7 @@ func saw(s State, e Event) (State, []Action) {
 		return unfit(s, e.Sight)
 	case Mine:
 		s.Owed, s.Seen = false, Sighting{Mine, e.ID, 1}
-		if s.Due || s.Stale {
+		if (s.Due || s.Stale) && !s.Giving { // guard: give-or-announce (I9): the newcomer learns it too
 			return askDriver(s)
 		}
 		return idle(s)
