@@ -23,7 +23,7 @@ func shared(s State, n News) (State, []Action) {
 		if !s.Giving {
 			return s, nil // another listener was published meanwhile
 		}
-		s.Giving, s.Accepting, s.Spare, s.Due = false, false, true, false
+		s.Giving, s.Accepting, s.Spare, s.Due, s.Stale = false, false, true, false, false // guard: yield-what-waited (I9): the newcomer learns it too
 		return s, []Action{{Do: Yield}}
 	case SpareHeld:
 		s.Spare = !s.Accepting
