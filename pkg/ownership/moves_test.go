@@ -236,6 +236,7 @@ func (w *world) apply(mv move, m *model) error {
 	case freezes:
 		w.left.Freezes--
 		in.proc = frozen
+		in.share.excused = m.shares // until its next look
 		in.stalled = in.stalled || in.lock == exclusive
 	case slow, unsure:
 		w.left.Slows--

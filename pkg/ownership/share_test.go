@@ -165,7 +165,7 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 	case 0:
 		j = int(w.answerer(i)) - 1
 		if j < 0 || a.id != idPath {
-			return w.notAdopted(i, w.anyFrozen())
+			return w.notAdopted(i, false)
 		}
 		if w.k.old {
 			return w.notAdopted(i, true)
@@ -204,7 +204,7 @@ func (w *world) notAdopted(i int, excused bool) error {
 	if in.open {
 		w.closeListener(uint8(i + 1))
 	}
-	in.share.excused = excused
+	in.share.excused = in.share.excused || excused || w.anyFrozen()
 	w.pop(i)
 	return w.tell(i, ev(own.NotAdopted))
 }
