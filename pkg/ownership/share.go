@@ -9,7 +9,10 @@ package ownership
 func shared(s State, n News) (State, []Action) {
 	switch n {
 	case GiveAsked:
-		if !s.Accepting || s.Giving || s.Kubelet != Confirmed || s.Due || s.Stale { // guard: give-only-confirmed (I9)
+		if !s.Accepting || s.Giving { // guard: one-newcomer-after-another (I9)
+			return s, []Action{{Do: Defer}}
+		}
+		if s.Kubelet != Confirmed || s.Due || s.Stale { // guard: give-only-confirmed (I9)
 			return s, []Action{{Do: Decline}}
 		}
 		s.Giving = true
@@ -83,6 +86,8 @@ func took(s State, n News) (State, []Action) {
 	case NotResumed:
 		s.Spare = false
 		return look(s)
+	case Deferred: // guard: ask-again (I9)
+		return begin(s, Resting, Action{Do: Rest, Pause: AbsentPause})
 	default: // NotAdopted
 		s.Alone = true
 		return publish(s)

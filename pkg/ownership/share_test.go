@@ -165,28 +165,31 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 	case 0:
 		j = int(w.answerer(i)) - 1
 		if j < 0 || a.id != idPath {
-			return w.notAdopted(i, false)
+			return w.notAdopted(i, own.Deferred, false)
 		}
 		if w.k.old {
-			return w.notAdopted(i, true)
+			return w.notAdopted(i, own.NotAdopted, true)
 		}
 		fair := !w.quiet()
 		answer, err := w.ask(j, ev(own.GiveAsked))
 		if err != nil {
 			return err
 		}
+		if answer == own.Decline {
+			return w.notAdopted(i, own.NotAdopted, fair)
+		}
 		if answer != own.Give {
-			return w.notAdopted(i, fair)
+			return w.notAdopted(i, own.Deferred, fair)
 		}
 		w.in[j].share.giveTo = uint8(i + 1)
 	case 1:
 		if j < 0 || !w.in[j].at {
-			return w.notAdopted(i, false)
+			return w.notAdopted(i, own.Deferred, false)
 		}
 		in.open, in.at = true, true
 	case 2:
 		if j < 0 || !w.mine(i) {
-			return w.notAdopted(i, false)
+			return w.notAdopted(i, own.Deferred, false)
 		}
 		from := &w.in[j]
 		from.share.giveTo, from.share.given, from.holds, from.share.synced = 0, accepts, uint8(i+1), true
@@ -196,7 +199,7 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 	return nil
 }
 
-func (w *world) notAdopted(i int, excused bool) error {
+func (w *world) notAdopted(i int, n own.News, excused bool) error {
 	in := &w.in[i]
 	if j := w.giver(i); j >= 0 {
 		w.in[j].share.giveTo, w.in[j].share.given = 0, fails
@@ -206,7 +209,7 @@ func (w *world) notAdopted(i int, excused bool) error {
 	}
 	in.share.excused = in.share.excused || excused || w.anyFrozen()
 	w.pop(i)
-	return w.tell(i, ev(own.NotAdopted))
+	return w.tell(i, ev(n))
 }
 
 // yields: i has given the listener away, and keeps a spare. Those who hold spares of
@@ -287,7 +290,7 @@ func (w *world) applySharing(mv move) error {
 	case getsSpare:
 		kubelet := own.Kubelet(w.in[in.holds-1].st.kubelet)
 		in.at = true
-		in.share = sharing{spare: true, synced: true}
+		in.share = sharing{spare: true, synced: true, excused: in.share.excused}
 		if err := w.tell(i, ev(own.SpareHeld)); err != nil {
 			return err
 		}
@@ -327,7 +330,7 @@ func (w *world) applySharing(mv move) error {
 		w.dies(i)
 	case handshakeFails:
 		w.left.Failures--
-		return w.notAdopted(i, true)
+		return w.notAdopted(i, own.NotAdopted, true)
 	}
 	return nil
 }

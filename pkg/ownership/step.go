@@ -79,7 +79,7 @@ func running(s State, e Event) (State, []Action) {
 		return begin(s, Resting, Action{Do: Rest, Pause: RetryPause})
 	case Published:
 		return idle(settle(s, e))
-	case Adopted, NotAdopted, Resumed, NotResumed:
+	case Adopted, NotAdopted, Deferred, Resumed, NotResumed:
 		return took(s, e.News)
 	case PathTaken: // another answers there, or died there: either way the start has had its turn
 		s.Owed, s.Seen = false, Sighting{}
@@ -326,7 +326,7 @@ func endedBy(n News) Op {
 		return Removing
 	case Stopped:
 		return Stopping
-	case Adopted, NotAdopted:
+	case Adopted, NotAdopted, Deferred:
 		return Adopting
 	case Resumed, NotResumed:
 		return Resuming

@@ -309,7 +309,7 @@ func (w *world) ask(i int, e own.Event) (own.Do, error) {
 		case own.BackOff:
 			in.armed = true
 			continue
-		case own.Give, own.Decline, own.TurnAway:
+		case own.Give, own.Decline, own.Defer, own.TurnAway:
 			answer = a.Do
 			continue
 		case own.Yield:
