@@ -65,6 +65,9 @@ func overheard(s State, n News) (State, []Action) {
 	return s, nil
 }
 
+// heir says that this instance is to go on with the listener of one that has ended.
+func heir(s State) bool { return s.Orphan && s.Spare && !s.Accepting }
+
 func resume(s State) (State, []Action) {
 	s.Orphan = false
 	return begin(s, Resuming, Action{Do: Resume})

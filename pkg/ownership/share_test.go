@@ -105,7 +105,7 @@ func (w *world) heirIsDue(i int) bool {
 	}
 	for j := range w.in {
 		in := &w.in[j]
-		if in.proc == alive && in.at && (w.isHeir(j) || own.Op(in.st.op) == own.Resuming) {
+		if in.proc == alive && in.at && (w.isHeir(j) || j != i && in.st.orphan && own.Phase(in.st.phase) == own.Running || own.Op(in.st.op) == own.Resuming) {
 			return false
 		}
 	}

@@ -69,7 +69,7 @@ func running(s State, e Event) (State, []Action) {
 	case Saw:
 		return saw(s, e)
 	case Rested:
-		if s.Orphan && s.Spare && !s.Accepting {
+		if heir(s) {
 			return resume(s)
 		}
 		return look(s)
@@ -167,6 +167,9 @@ func saw(s State, e Event) (State, []Action) {
 		return standBy(s)
 	case Absent, Refused, Silent:
 		s.Seen = agree(s.Seen, e)
+		if e.Sight == Silent && heir(s) { // guard: resume-not-publish (I9)
+			return resume(s)
+		}
 		if sure(s) {
 			return askDriver(s)
 		}
@@ -209,6 +212,9 @@ func askDriver(s State) (State, []Action) {
 func publish(s State) (State, []Action) {
 	if s.Seen.Sight == Mine && !s.Due && !s.Stale { // guard: still-due (I6): kubelet has called meanwhile
 		return idle(s)
+	}
+	if s.Seen.Sight == Silent && heir(s) { // guard: resume-after-all (I9)
+		return resume(s)
 	}
 	if s.Shares && s.Owed && s.Seen.Sight == Ours && !s.Alone { // guard: adopt-first (I9)
 		return begin(s, Adopting, Action{Do: Adopt, ID: s.Seen.ID})
@@ -281,7 +287,7 @@ func pauseFor(what Sight) Pause {
 
 // idle ends an operation; if something happened meanwhile it follows.
 func idle(s State) (State, []Action) {
-	if s.Orphan && s.Spare && !s.Accepting {
+	if heir(s) {
 		return resume(s)
 	}
 	if s.Again {
