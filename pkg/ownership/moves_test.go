@@ -236,13 +236,13 @@ func (w *world) apply(mv move, m *model) error {
 	case freezes:
 		w.left.Freezes--
 		in.proc = frozen
-		in.share.excused = m.shares // until its next look
+		in.excused = m.shares // until its next look
 		in.stalled = in.stalled || in.lock == exclusive
 	case slow, unsure:
 		w.left.Slows--
 		in.slow = true
 		w.holdOn(i, own.Unknown)
-		in.share.excused = m.shares
+		in.excused = m.shares
 		w.pop(i)
 		e := own.Event{News: own.Saw, Sight: own.Silent, ID: own.SocketID{Ino: idPath}}
 		if mv.kind == unsure {

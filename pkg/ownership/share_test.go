@@ -18,7 +18,6 @@ type sharing struct {
 	word     own.News // what it has yet to hear of kubelet, 0 if nothing
 	orphaned bool     // it has yet to see that the connection of the acceptor has ended
 	told     own.Kubelet
-	excused  bool // it may publish, whatever kubelet sees of it (I9)
 }
 
 const (
@@ -73,19 +72,19 @@ func (w *world) quiet() bool {
 
 // checkQuiet holds I9 against the publication that instance i is about to make.
 func (w *world) checkQuiet(i int) error {
-	if w.shares && w.quiet() && !w.anyFrozen() && !w.in[i].share.excused {
+	if w.shares && w.quiet() && !w.anyFrozen() && !w.in[i].excused {
 		return fmt.Errorf("violates I9: kubelet sees a new socket, of instance %d, although it has confirmed the one at the path and somebody alive has that", i+1)
 	}
 	return nil
 }
 
 // holdOn keeps the connection of i to the one that answered its look. Who shares keeps
-// the one it has until that ends.
+// the one it has until that ends or gives its listener away.
 func (w *world) holdOn(i int, sight own.Sight) {
 	in := &w.in[i]
 	switch {
 	case sight == own.Ours:
-		if j := w.answerer(i); in.holds != j {
+		if j := w.answerer(i); in.holds != j && !in.share.synced {
 			in.holds, in.early, in.share.synced = j, false, false
 		}
 		if !w.shares {
@@ -94,7 +93,7 @@ func (w *world) holdOn(i int, sight own.Sight) {
 	case !w.shares:
 		in.holds, in.early = 0, false
 	}
-	in.share.excused = w.shares && sight == own.Silent && w.anyFrozen()
+	in.excused = w.shares && sight == own.Silent && w.anyFrozen()
 }
 
 // heirIsDue says that a look of i may end: it takes longer than it takes an heir to
@@ -207,7 +206,7 @@ func (w *world) notAdopted(i int, n own.News, excused bool) error {
 	if in.open {
 		w.closeListener(uint8(i + 1))
 	}
-	in.share.excused = in.share.excused || excused || w.anyFrozen()
+	in.excused = in.excused || excused || w.anyFrozen()
 	w.pop(i)
 	return w.tell(i, ev(n))
 }
@@ -290,7 +289,7 @@ func (w *world) applySharing(mv move) error {
 	case getsSpare:
 		kubelet := own.Kubelet(w.in[in.holds-1].st.kubelet)
 		in.at = true
-		in.share = sharing{spare: true, synced: true, excused: in.share.excused}
+		in.share = sharing{spare: true, synced: true}
 		if err := w.tell(i, ev(own.SpareHeld)); err != nil {
 			return err
 		}
