@@ -65,7 +65,7 @@ var moveNames = map[moveKind]string{
 	confirmsAndKilled: "is killed as kubelet has confirmed, and tells nobody", handshakeFails: "the handshake fails",
 	tick: "tick", nudge: "nudge", backOffPassed: "back-off passed", hungUp: "learns that kubelet hung up",
 	starts: "starts", thaws: "thaws", killed: "is killed", term: "gets SIGTERM", freezes: "freezes", driverToggles: "its driver goes or comes",
-	changes: "learns that kubelet was told what is no longer so", slow: "looks, and is answered too late", unsure: "looks, and cannot tell", incumbentListens: "the incumbent listens",
+	changes: "tells kubelet what is no longer so", slow: "looks, and is answered too late", unsure: "looks, and cannot tell", incumbentListens: "the incumbent listens",
 	incumbentBinds: "the incumbent binds", incumbentStarts: "the incumbent starts: unlinks by name", incumbentTerm: "the incumbent gets SIGTERM: unlinks by name",
 	incumbentKilled: "the incumbent is killed", kubeletAsksIncumbent: "kubelet asks the incumbent", kubeletConfirms: "kubelet confirms", kubeletRefuses: "kubelet refuses",
 	kubeletTiresOfFrozen: "kubelet gives up waiting for a frozen instance", kubeletRestarts: "kubelet restarts",
@@ -236,12 +236,13 @@ func (w *world) apply(mv move, m *model) error {
 	case freezes:
 		w.left.Freezes--
 		in.proc = frozen
+		in.excused = m.shares // until its next look
 		in.stalled = in.stalled || in.lock == exclusive
 	case slow, unsure:
 		w.left.Slows--
 		in.slow = true
 		w.holdOn(i, own.Unknown)
-		in.share.excused = m.shares
+		in.excused = m.shares
 		w.pop(i)
 		e := own.Event{News: own.Saw, Sight: own.Silent, ID: own.SocketID{Ino: idPath}}
 		if mv.kind == unsure {

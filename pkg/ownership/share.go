@@ -9,18 +9,24 @@ package ownership
 func shared(s State, n News) (State, []Action) {
 	switch n {
 	case GiveAsked:
-		if !s.Accepting || s.Giving || s.Kubelet != Confirmed || s.Due || s.Stale { // guard: give-only-confirmed (I9)
+		if !s.Accepting || s.Giving { // guard: one-newcomer-after-another (I9)
+			return s, []Action{{Do: Defer}}
+		}
+		if s.Kubelet != Confirmed || s.Due || s.Stale { // guard: give-only-confirmed (I9)
 			return s, []Action{{Do: Decline}}
 		}
 		s.Giving = true
 		return s, []Action{{Do: Give}}
 	case NotGiven:
 		s.Giving = false
+		if s.Due || s.Stale { // guard: announce-what-waited (I3)
+			return noticed(s, Nudge)
+		}
 	case Given:
 		if !s.Giving {
 			return s, nil // another listener was published meanwhile
 		}
-		s.Giving, s.Accepting, s.Spare, s.Due = false, false, true, false
+		s.Giving, s.Accepting, s.Spare, s.Due, s.Stale = false, false, true, false, false // guard: yield-what-waited (I9): the newcomer learns it too
 		return s, []Action{{Do: Yield}}
 	case SpareHeld:
 		s.Spare = !s.Accepting
@@ -59,6 +65,9 @@ func overheard(s State, n News) (State, []Action) {
 	return s, nil
 }
 
+// heir says that this instance is to go on with the listener of one that has ended.
+func heir(s State) bool { return s.Orphan && s.Spare && !s.Accepting }
+
 func resume(s State) (State, []Action) {
 	s.Orphan = false
 	return begin(s, Resuming, Action{Do: Resume})
@@ -80,6 +89,8 @@ func took(s State, n News) (State, []Action) {
 	case NotResumed:
 		s.Spare = false
 		return look(s)
+	case Deferred: // guard: ask-again (I9)
+		return begin(s, Resting, Action{Do: Rest, Pause: AbsentPause})
 	default: // NotAdopted
 		s.Alone = true
 		return publish(s)

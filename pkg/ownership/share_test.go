@@ -18,7 +18,6 @@ type sharing struct {
 	word     own.News // what it has yet to hear of kubelet, 0 if nothing
 	orphaned bool     // it has yet to see that the connection of the acceptor has ended
 	told     own.Kubelet
-	excused  bool // it may publish, whatever kubelet sees of it (I9)
 }
 
 const (
@@ -73,19 +72,19 @@ func (w *world) quiet() bool {
 
 // checkQuiet holds I9 against the publication that instance i is about to make.
 func (w *world) checkQuiet(i int) error {
-	if w.shares && w.quiet() && !w.anyFrozen() && !w.in[i].share.excused {
+	if w.shares && w.quiet() && !w.anyFrozen() && !w.in[i].excused {
 		return fmt.Errorf("violates I9: kubelet sees a new socket, of instance %d, although it has confirmed the one at the path and somebody alive has that", i+1)
 	}
 	return nil
 }
 
 // holdOn keeps the connection of i to the one that answered its look. Who shares keeps
-// the one it has until that ends.
+// the one it has until that ends or gives its listener away.
 func (w *world) holdOn(i int, sight own.Sight) {
 	in := &w.in[i]
 	switch {
 	case sight == own.Ours:
-		if j := w.answerer(i); in.holds != j {
+		if j := w.answerer(i); in.holds != j && !in.share.synced {
 			in.holds, in.early, in.share.synced = j, false, false
 		}
 		if !w.shares {
@@ -94,7 +93,7 @@ func (w *world) holdOn(i int, sight own.Sight) {
 	case !w.shares:
 		in.holds, in.early = 0, false
 	}
-	in.share.excused = w.shares && sight == own.Silent && w.anyFrozen()
+	in.excused = w.shares && sight == own.Silent && w.anyFrozen()
 }
 
 // heirIsDue says that a look of i may end: it takes longer than it takes an heir to
@@ -105,7 +104,7 @@ func (w *world) heirIsDue(i int) bool {
 	}
 	for j := range w.in {
 		in := &w.in[j]
-		if in.proc == alive && in.at && (w.isHeir(j) || own.Op(in.st.op) == own.Resuming) {
+		if in.proc == alive && in.at && (w.isHeir(j) || j != i && in.st.orphan && own.Phase(in.st.phase) == own.Running || own.Op(in.st.op) == own.Resuming) {
 			return false
 		}
 	}
@@ -165,28 +164,31 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 	case 0:
 		j = int(w.answerer(i)) - 1
 		if j < 0 || a.id != idPath {
-			return w.notAdopted(i, w.anyFrozen())
+			return w.notAdopted(i, own.Deferred, false)
 		}
 		if w.k.old {
-			return w.notAdopted(i, true)
+			return w.notAdopted(i, own.NotAdopted, true)
 		}
 		fair := !w.quiet()
 		answer, err := w.ask(j, ev(own.GiveAsked))
 		if err != nil {
 			return err
 		}
+		if answer == own.Decline {
+			return w.notAdopted(i, own.NotAdopted, fair)
+		}
 		if answer != own.Give {
-			return w.notAdopted(i, fair)
+			return w.notAdopted(i, own.Deferred, fair)
 		}
 		w.in[j].share.giveTo = uint8(i + 1)
 	case 1:
 		if j < 0 || !w.in[j].at {
-			return w.notAdopted(i, false)
+			return w.notAdopted(i, own.Deferred, false)
 		}
 		in.open, in.at = true, true
 	case 2:
 		if j < 0 || !w.mine(i) {
-			return w.notAdopted(i, false)
+			return w.notAdopted(i, own.Deferred, false)
 		}
 		from := &w.in[j]
 		from.share.giveTo, from.share.given, from.holds, from.share.synced = 0, accepts, uint8(i+1), true
@@ -196,7 +198,7 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 	return nil
 }
 
-func (w *world) notAdopted(i int, excused bool) error {
+func (w *world) notAdopted(i int, n own.News, excused bool) error {
 	in := &w.in[i]
 	if j := w.giver(i); j >= 0 {
 		w.in[j].share.giveTo, w.in[j].share.given = 0, fails
@@ -204,9 +206,9 @@ func (w *world) notAdopted(i int, excused bool) error {
 	if in.open {
 		w.closeListener(uint8(i + 1))
 	}
-	in.share.excused = excused
+	in.excused = in.excused || excused || w.anyFrozen()
 	w.pop(i)
-	return w.tell(i, ev(own.NotAdopted))
+	return w.tell(i, ev(n))
 }
 
 // yields: i has given the listener away, and keeps a spare. Those who hold spares of
@@ -327,7 +329,7 @@ func (w *world) applySharing(mv move) error {
 		w.dies(i)
 	case handshakeFails:
 		w.left.Failures--
-		return w.notAdopted(i, true)
+		return w.notAdopted(i, own.NotAdopted, true)
 	}
 	return nil
 }

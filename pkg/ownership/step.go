@@ -69,7 +69,7 @@ func running(s State, e Event) (State, []Action) {
 	case Saw:
 		return saw(s, e)
 	case Rested:
-		if s.Orphan && s.Spare && !s.Accepting {
+		if heir(s) {
 			return resume(s)
 		}
 		return look(s)
@@ -79,7 +79,7 @@ func running(s State, e Event) (State, []Action) {
 		return begin(s, Resting, Action{Do: Rest, Pause: RetryPause})
 	case Published:
 		return idle(settle(s, e))
-	case Adopted, NotAdopted, Resumed, NotResumed:
+	case Adopted, NotAdopted, Deferred, Resumed, NotResumed:
 		return took(s, e.News)
 	case PathTaken: // another answers there, or died there: either way the start has had its turn
 		s.Owed, s.Seen = false, Sighting{}
@@ -155,7 +155,7 @@ func saw(s State, e Event) (State, []Action) {
 		return unfit(s, e.Sight)
 	case Mine:
 		s.Owed, s.Seen = false, Sighting{Mine, e.ID, 1}
-		if s.Due || s.Stale {
+		if (s.Due || s.Stale) && !s.Giving { // guard: give-or-announce (I9): the newcomer learns it too
 			return askDriver(s)
 		}
 		return idle(s)
@@ -167,6 +167,9 @@ func saw(s State, e Event) (State, []Action) {
 		return standBy(s)
 	case Absent, Refused, Silent:
 		s.Seen = agree(s.Seen, e)
+		if e.Sight == Silent && heir(s) { // guard: resume-not-publish (I9)
+			return resume(s)
+		}
 		if sure(s) {
 			return askDriver(s)
 		}
@@ -209,6 +212,9 @@ func askDriver(s State) (State, []Action) {
 func publish(s State) (State, []Action) {
 	if s.Seen.Sight == Mine && !s.Due && !s.Stale { // guard: still-due (I6): kubelet has called meanwhile
 		return idle(s)
+	}
+	if s.Seen.Sight == Silent && heir(s) { // guard: resume-after-all (I9)
+		return resume(s)
 	}
 	if s.Shares && s.Owed && s.Seen.Sight == Ours && !s.Alone { // guard: adopt-first (I9)
 		return begin(s, Adopting, Action{Do: Adopt, ID: s.Seen.ID})
@@ -281,7 +287,7 @@ func pauseFor(what Sight) Pause {
 
 // idle ends an operation; if something happened meanwhile it follows.
 func idle(s State) (State, []Action) {
-	if s.Orphan && s.Spare && !s.Accepting {
+	if heir(s) {
 		return resume(s)
 	}
 	if s.Again {
@@ -326,7 +332,7 @@ func endedBy(n News) Op {
 		return Removing
 	case Stopped:
 		return Stopping
-	case Adopted, NotAdopted:
+	case Adopted, NotAdopted, Deferred:
 		return Adopting
 	case Resumed, NotResumed:
 		return Resuming

@@ -46,7 +46,7 @@ const (
 	Claiming        // ended by Granted, NotGranted
 	Removing        // ended by Removed, NotRemoved
 	Stopping        // ended by Stopped
-	Adopting        // ended by Adopted, NotAdopted
+	Adopting        // ended by Adopted, NotAdopted, Deferred
 	Resuming        // ended by Resumed, NotResumed
 )
 
@@ -132,7 +132,8 @@ const (
 	NotRemoved
 	Stopped
 	Adopted    // this instance accepts on the listener of another, which kubelet has confirmed
-	NotAdopted // nothing was handed over, for whatever reason
+	NotAdopted // kubelet would learn something new, or it took too long
+	Deferred   // that one gives to another, accepts no longer or has ended; the caller says NotAdopted when this has gone on for a second
 	Resumed    // it accepts on its spare
 	NotResumed // the spare is of no use
 
@@ -180,6 +181,7 @@ const (
 	Resume         // accept on the spare
 	Give           // hand the listener to the newcomer that asked
 	Decline        // tell it to publish
+	Defer          // tell it to look again
 	Yield          // stop accepting, and keep a copy as a spare
 	TurnAway       // do not answer this call of kubelet's: it tries again, and finds the acceptor
 	BackOff        // kubelet is not satisfied: AnnounceDue after the back-off
@@ -192,7 +194,7 @@ type Pause uint8
 
 const (
 	NoPause     Pause = iota
-	AbsentPause       // between two looks at an absent path: 10 ms
+	AbsentPause       // between two looks at an absent path, or while a listener changes hands: 10 ms
 	DeadPause         // between two looks at a socket that refuses: 100 ms
 	SilentPause       // between two looks at a socket that does not answer
 	RetryPause        // after a driver that is down or a publication that failed: back-off

@@ -72,8 +72,8 @@ type inst struct {
 	starting  bool // what it was last told to publish is its start's duty
 	slow      bool // its last look was answered too late
 	stalled   bool // it was frozen while it held the lease exclusively
-
-	share sharing
+	excused   bool // it may publish, whatever kubelet sees of it (I9)
+	share     sharing
 }
 
 type kube struct {
@@ -309,7 +309,7 @@ func (w *world) ask(i int, e own.Event) (own.Do, error) {
 		case own.BackOff:
 			in.armed = true
 			continue
-		case own.Give, own.Decline, own.TurnAway:
+		case own.Give, own.Decline, own.Defer, own.TurnAway:
 			answer = a.Do
 			continue
 		case own.Yield:
@@ -324,7 +324,7 @@ func (w *world) ask(i int, e own.Event) (own.Do, error) {
 		}
 		if a.Do == own.Publish {
 			in.starting = s.Owed
-			in.share.excused = w.shares && (in.share.excused || !w.quiet()) // what kubelet does while it publishes comes too late
+			in.excused = w.shares && (in.excused || !w.quiet()) // what kubelet does while it publishes comes too late
 		}
 		if int(in.n) == len(in.queue) {
 			return answer, fmt.Errorf("instance %d: more than %d actions wait", i+1, len(in.queue))
