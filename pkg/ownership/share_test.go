@@ -236,15 +236,16 @@ func (w *world) resume(i int, done func(own.Event) error) error {
 	return done(ev(own.Resumed))
 }
 
-// isHeir says that i will hear that the acceptor has ended: whoever holds a newer spare
-// is dead or frozen.
+// isHeir says that i will hear that the acceptor has ended: whoever had a newer spare of
+// it is dead or frozen.
 func (w *world) isHeir(i int) bool {
 	in := &w.in[i]
 	if in.proc != alive || !in.share.orphaned {
 		return false
 	}
 	for j := i + 1; j < slots; j++ {
-		if w.in[j].proc == alive && w.in[j].at {
+		o := &w.in[j]
+		if o.proc == alive && o.at && (o.share.orphaned || o.st.orphan || o.open) {
 			return false
 		}
 	}
