@@ -279,6 +279,9 @@ func (w *world) spareFor(i int) bool {
 	if in.holds == 0 || in.share.synced || in.st.accepting || in.st.owed || in.open || in.share.given != 0 {
 		return false
 	}
+	if in.st.orphan || own.Op(in.st.op) == own.Resuming { // it goes on with the one it has
+		return false
+	}
 	j := int(in.holds) - 1
 	return w.in[j].proc == alive && w.mine(j) && w.in[j].st.accepting && own.Phase(w.in[j].st.phase) == own.Running
 }
