@@ -195,6 +195,8 @@ var scenarios = []struct {
 	{name: "share-incumbent", b: budget{Ours: 2, Incumbents: 1}, shares: true},
 	{name: "share-frozen-restart", b: budget{Ours: 2, Freezes: 1, KubeletRestarts: 1}, shares: true},
 	{name: "share-killed-restart", b: budget{Ours: 2, Crashes: 1, KubeletRestarts: 1}, shares: true},
+	{name: "share-three-crash", b: budget{Ours: 3, Terms: 1, Crashes: 1}, shares: true, coarse: true},
+	{name: "share-three-freeze", b: budget{Ours: 3, Terms: 1, Freezes: 1}, shares: true, coarse: true},
 	{name: "share-three-leave", b: budget{Ours: 3, Terms: 3}, shares: true, coarse: true},
 	{name: "two-everything", b: budget{Ours: 2, Terms: 2, Crashes: 1, Freezes: 1, PathRemovals: 1}, soak: true},
 }

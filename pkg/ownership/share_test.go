@@ -236,15 +236,16 @@ func (w *world) resume(i int, done func(own.Event) error) error {
 	return done(ev(own.Resumed))
 }
 
-// isHeir says that i will hear that the acceptor has ended: whoever holds a newer spare
-// is dead or frozen.
+// isHeir says that i will hear that the acceptor has ended: whoever had a newer spare of
+// it is dead or frozen.
 func (w *world) isHeir(i int) bool {
 	in := &w.in[i]
 	if in.proc != alive || !in.share.orphaned {
 		return false
 	}
 	for j := i + 1; j < slots; j++ {
-		if w.in[j].proc == alive && w.in[j].at {
+		o := &w.in[j]
+		if o.proc == alive && o.at && (o.share.orphaned || o.st.orphan || o.open) {
 			return false
 		}
 	}
@@ -276,6 +277,9 @@ func (w *world) sharingMoves(i int, out []move) []move {
 func (w *world) spareFor(i int) bool {
 	in := &w.in[i]
 	if in.holds == 0 || in.share.synced || in.st.accepting || in.st.owed || in.open || in.share.given != 0 {
+		return false
+	}
+	if in.st.orphan || own.Op(in.st.op) == own.Resuming { // it goes on with the one it has
 		return false
 	}
 	j := int(in.holds) - 1
