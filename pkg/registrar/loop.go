@@ -33,6 +33,7 @@ type loop struct {
 	cut       context.CancelFunc // cuts the worker's present job short
 	accepted  *holding           // whose calls from kubelet count
 	published time.Time          // when that was put at the path
+	calledAt  time.Time          // when kubelet last asked
 	given     *holding           // the last that was handed over
 	away      bool               // Step turns the present call of kubelet's away
 	asked     chan<- own.Do      // by whom the listener is wanted, until Step has answered
@@ -129,11 +130,12 @@ func (l *loop) called(c call) {
 	case registration.Asked:
 		if !l.state.Giving {
 			l.r.info.kubeletAsked()
+			l.calledAt = time.Now()
 		}
 	case registration.Confirmed:
 		l.r.info.kubeletConfirmed()
 	case registration.Refused:
-		l.r.keeper.refused(c.Message)
+		l.r.keeper.refused(l.w.life, c.Message, l.calledAt)
 	case registration.Left:
 	}
 	l.take(own.Event{News: l.kubelet.hear(c.Call)})
