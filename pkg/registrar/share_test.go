@@ -99,3 +99,29 @@ func TestNothingIsHandedOver(t *testing.T) {
 		eventually(t, "published again", func() bool { return exists(n.path()) && inode(t, n.path()) != before })
 	})
 }
+
+// Kubernetes ends the old pod as soon as the new one's containers run, which is a
+// moment before its registrar can take over.
+func TestALeaverWaitsForASuccessorThatIsComing(t *testing.T) {
+	n := newNode(t)
+	first, stop := n.registered(n.shares)
+	before := inode(t, n.path())
+	(&generation{n: n, id: "successor", node: "n1"}).start()
+	eventually(t, "the new process of the driver is noticed", first.keeper.expectsSuccessor)
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	second, stopSecond, _ := n.begin(n.shares)
+	eventually(t, "the second accepts", second.accepting)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if inode(t, n.path()) != before {
+		t.Error("kubelet has seen another socket")
+	}
+	if err := stopSecond(); err != nil {
+		t.Error(err)
+	}
+	if exists(n.path()) {
+		t.Error("nobody came, and the socket is still there")
+	}
+}
