@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,10 +32,12 @@ func seedFromEnv(t *testing.T) uint64 {
 
 // TestStorm throws everything at a node for HOLDFAST_STORM (default 30 s), in
 // rounds of some seconds: starts, SIGTERM, SIGKILL, SIGSTOP, removals, incumbents,
-// driver restarts and kubelet restarts. After each round one registrar of ours
-// lives: it must be registered. Then it leaves: nothing may be left. And at no
-// time may the socket go while one of ours holds the lease, unless somebody else
-// took it away.
+// drivers that restart and overlap and remove each other's csi.sock, and kubelet
+// restarts. After each round one registrar of ours lives: it must be registered, and
+// kubelet must reach the youngest driver at the announced endpoint, also when the
+// older ones have removed its csi.sock. Then it leaves: nothing may be left. And at no
+// time may the registration socket go while one of ours holds the lease, unless
+// somebody else took it away.
 //
 // Three nodes are in the storm at a time, each with its own seeds. A round's
 // script depends on its seed alone, and is in the trace. To have a round again,
@@ -97,7 +98,7 @@ var stormActions = []struct {
 }{
 	{"start", 30}, {"term", 14}, {"kill", 8}, {"freeze", 8}, {"thaw", 10}, {"remove", 6},
 	{"incumbent-start", 3}, {"incumbent-term", 3}, {"incumbent-kill", 2},
-	{"driver-term", 2}, {"driver-kill", 1}, {"driver-start", 6},
+	{"driver-term", 4}, {"driver-kill", 2}, {"driver-start", 6}, {"driver-overlap", 5},
 	{"kubelet-term", 2}, {"kubelet-kill", 1},
 }
 
@@ -132,7 +133,7 @@ type storm struct {
 	t         *testing.T
 	random    *rand.Rand
 	kubelet   *harness.Proc
-	driver    *harness.Proc
+	drivers   []*harness.Proc // those that live
 	incumbent *harness.Proc
 	slots     [stormSlots]*harness.Proc
 	leaving   []leaver
@@ -153,7 +154,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	n := harness.New(t, bin)
 	return &storm{
 		Node: n, t: t, random: rand.New(rand.NewPCG(seed, 0)),
-		kubelet: n.StartKubelet(), driver: n.StartDriver(),
+		kubelet: n.StartKubelet(), drivers: []*harness.Proc{n.StartDriver()},
 		holders: map[*harness.Proc]time.Time{},
 	}
 }
@@ -182,7 +183,7 @@ func (s *storm) play(st step) {
 	case name == "incumbent":
 		s.incumbentDoes(who)
 	case name == "driver":
-		s.driverDoes(who)
+		s.driverDoes(who, st.slot)
 	case name == "kubelet":
 		if who == "kill" {
 			s.kubelet.Kill()
@@ -242,23 +243,6 @@ func (s *storm) incumbentDoes(what string) {
 	}
 }
 
-func (s *storm) driverDoes(what string) {
-	up := s.driver.Running()
-	switch {
-	case what == "start" && !up:
-		s.driver = s.StartDriver()
-	case what == "term" && up:
-		s.driver.Signal(syscall.SIGTERM)
-		gone := s.Try(2*time.Second, func() bool { return !s.driver.Running() })
-		if !gone && s.anyFrozen() {
-			s.driver.Kill() // it waits for one that was frozen in the middle of a question
-		}
-		s.driver.AwaitExit(soon)
-	case what == "kill" && up:
-		s.driver.Kill()
-	}
-}
-
 func (s *storm) anyFrozen() bool {
 	for _, p := range s.slots {
 		if p != nil && p.Running() && p.Frozen() {
@@ -277,7 +261,8 @@ func (s *storm) anyFrozen() bool {
 // of the rounds who is frozen stays so until the survivor is registered.
 func (s *storm) settle() {
 	s.Mark("storm: the end of the round")
-	s.driverDoes("start")
+	// An older one may have lost its last name while no registrar lived.
+	s.drivers = append(s.drivers, s.StartDriver())
 	s.incumbentDoes("term")
 	survivor, others := s.draw()
 	thawFirst := s.random.IntN(2) == 0
@@ -298,12 +283,14 @@ func (s *storm) settle() {
 	}
 	s.allLeft()
 	s.incumbentEnded()
+	s.reached()
 	s.survives(survivor)
 
 	s.Mark("storm: the last one leaves")
 	survivor.Terminate()
 	s.AssertLeft()
 	s.AwaitGone(soon)
+	s.AssertDir()
 }
 
 // draw says who survives, one that is not frozen, and which slots do not.
