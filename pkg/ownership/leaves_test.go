@@ -11,6 +11,7 @@ import (
 type model struct {
 	nudges     bool
 	coarse     bool // no kubelet (who shares: one that confirms at once), and joining the lease is one step: for three instances
+	warm       int
 	shares     bool // listeners are handed over
 	noWitness  bool // Claim ignores held connections
 	noVerify   bool // Join does not check that the locked file still has the name

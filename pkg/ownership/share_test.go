@@ -245,7 +245,7 @@ func (w *world) isHeir(i int) bool {
 	}
 	for j := i + 1; j < slots; j++ {
 		o := &w.in[j]
-		if o.proc == alive && o.at && (o.share.orphaned || o.st.orphan || o.open) {
+		if o.proc == alive && o.at && (o.share.orphaned || o.st.orphan || own.Op(o.st.op) == own.Resuming || o.open) {
 			return false
 		}
 	}
