@@ -26,6 +26,10 @@ func (m *model) ready(w *world, i int) bool {
 	if own.Do(a.do) == own.Look && w.shares && !w.heirIsDue(i) {
 		return false
 	}
+	if own.Do(a.do) == own.Adopt && w.in[i].mid == 3 && !w.in[i].share.thanked {
+		j := w.giver(i)
+		return j < 0 || w.in[j].proc == frozen
+	}
 	if own.Do(a.do) == own.Rest { // an incumbent's start takes much less than these pauses
 		switch own.Pause(a.pause) {
 		case own.AbsentPause:
