@@ -94,7 +94,7 @@ func (w *world) holdOn(i int, sight own.Sight) {
 	case !w.shares:
 		in.holds, in.early = 0, false
 	}
-	in.excused = w.shares && sight == own.Silent && w.anyFrozen()
+	in.excused = in.excused && (in.st.due || in.st.orphan) || w.shares && sight == own.Silent && w.anyFrozen()
 }
 
 // heirIsDue says that a look of i may end: it takes longer than it takes an heir to
@@ -349,6 +349,7 @@ func (w *world) applySharing(mv move) error {
 		return err
 	case isOrphaned:
 		in.share.orphaned = false
+		in.excused = in.excused || w.anyFrozen() // one with a newer spare, which knows more
 		return w.tell(i, ev(own.Orphaned))
 	case tiresOfTaker:
 		in.share.giveTo = 0
