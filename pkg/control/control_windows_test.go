@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"os"
 	"testing"
 )
 

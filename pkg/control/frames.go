@@ -62,6 +62,8 @@ type DriverInode struct {
 // Publish is what an acceptor says to a newcomer to which it hands nothing over.
 type Publish struct {
 	Reason string `json:"reason"` // for the reader of a log
+	// Again says: not now, look again. Another accepts, or is about to.
+	Again bool `json:"again,omitempty"`
 }
 
 // Ready asks, right before a descriptor is sent, whether the peer is ready for it.

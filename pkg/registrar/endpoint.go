@@ -158,15 +158,20 @@ func (k *keeper) ensure() error {
 	return err
 }
 
-// refused takes in why kubelet refused. If it cannot dial the symlink although
-// somebody listens there, its path leads elsewhere.
-func (k *keeper) refused(words string) {
+// refused takes in why kubelet refused what it asked for at that time. If it could not
+// dial the symlink although a driver has listened there all along, its path leads
+// elsewhere. That nothing has changed in the directory is known only some time later.
+func (k *keeper) refused(life context.Context, words string, asked time.Time) {
 	if !k.announced() || !strings.Contains(words, k.names.LinkName()) || !strings.Contains(strings.ToLower(words), "dial") {
 		return
 	}
-	if l, err := k.names.Read(); err == nil && k.names.Probe(l.Link.ID) == endpoint.Listens {
-		k.giveUp("kubelet cannot connect to " + k.path + ", where the driver listens as seen from here: kubelet's path leads elsewhere")
-	}
+	k.r.started.Go(func() {
+		pause(life, 2*endpointLook)
+		l, err := k.names.Read()
+		if err == nil && life.Err() == nil && time.Unix(0, k.changed.Load()).Before(asked) && k.names.Probe(l.Link.ID) == endpoint.Listens {
+			k.giveUp("kubelet cannot connect to " + k.path + ", where the driver listens as seen from here: kubelet's path leads elsewhere")
+		}
+	})
 }
 
 // giveUp announces the driver's own socket from now on.

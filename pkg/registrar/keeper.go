@@ -52,8 +52,8 @@ type keeper struct {
 	cutShort  context.CancelFunc
 
 	state   endpoint.State
-	waits   endpoint.Do // Soon or Watch, if the last step said so
-	changed time.Time   // when the view last changed
+	waits   endpoint.Do  // Soon or Watch, if the last step said so
+	changed atomic.Int64 // when the view last changed, in nanoseconds since 1970
 	trouble told
 	driver  driverWatch
 }
@@ -123,7 +123,7 @@ func (k *keeper) timers() (soon, watch <-chan time.Time) {
 		soon = time.After(soonPause)
 	case endpoint.Watch:
 		every := watchEvery
-		if time.Since(k.changed) > watchFor {
+		if time.Since(time.Unix(0, k.changed.Load())) > watchFor {
 			every = watchRarely
 		}
 		watch = time.After(every)
@@ -244,7 +244,7 @@ func (k *keeper) look() endpoint.View {
 func (k *keeper) looked(before endpoint.View) {
 	now := k.state.View
 	if now != before {
-		k.changed = time.Now()
+		k.changed.Store(time.Now().UnixNano())
 	}
 	if words := k.driver.sees(now.Socket); words != "" {
 		klog.InfoS(words, "address", k.r.cfg.CSIAddress)

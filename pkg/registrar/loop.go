@@ -33,9 +33,10 @@ type loop struct {
 	cut       context.CancelFunc // cuts the worker's present job short
 	accepted  *holding           // whose calls from kubelet count
 	published time.Time          // when that was put at the path
+	calledAt  time.Time          // when kubelet last asked
 	given     *holding           // the last that was handed over
 	away      bool               // Step turns the present call of kubelet's away
-	asked     chan<- bool        // by whom the listener is wanted, until Step has answered
+	asked     chan<- own.Do      // by whom the listener is wanted, until Step has answered
 	silence   told               // that kubelet does not call
 	result    error
 	over      bool
@@ -117,9 +118,10 @@ func (l *loop) outcome(o outcome) {
 }
 
 // called takes in one of kubelet's calls, unless it came to a socket that this
-// instance has let go or replaced since. It is turned away from one that was handed over.
+// instance has let go or replaced since. It is turned away from one that was handed over,
+// and from one that may be another's when this instance has left.
 func (l *loop) called(c call) {
-	l.away = c.to == l.given
+	l.away = c.to == l.given || l.state.Shares && l.state.Phase != own.Running
 	defer func() { c.away <- l.away }()
 	if c.to != l.accepted || !l.state.Accepting {
 		return
@@ -128,11 +130,12 @@ func (l *loop) called(c call) {
 	case registration.Asked:
 		if !l.state.Giving {
 			l.r.info.kubeletAsked()
+			l.calledAt = time.Now()
 		}
 	case registration.Confirmed:
 		l.r.info.kubeletConfirmed()
 	case registration.Refused:
-		l.r.keeper.refused(c.Message)
+		l.r.keeper.refused(l.w.life, c.Message, l.calledAt)
 	case registration.Left:
 	}
 	l.take(own.Event{News: l.kubelet.hear(c.Call)})
@@ -150,13 +153,13 @@ func (l *loop) hears(e shareEvent) {
 	if e.news != own.Start {
 		l.take(own.Event{News: e.news})
 	}
-	l.answer(false) // if Step has not
+	l.answer(own.Defer) // if Step has not
 }
 
 // answer tells the newcomer that asked for the listener.
-func (l *loop) answer(yes bool) {
+func (l *loop) answer(do own.Do) {
 	if l.asked != nil {
-		l.asked <- yes
+		l.asked <- do
 		l.asked = nil
 	}
 }
@@ -207,8 +210,8 @@ func (l *loop) take(e own.Event) {
 			l.kubelet.backOff()
 		case own.Exit:
 			l.over, l.result = true, l.exitError(a.Why)
-		case own.Give, own.Decline:
-			l.answer(a.Do == own.Give)
+		case own.Give, own.Decline, own.Defer:
+			l.answer(a.Do)
 		case own.TurnAway:
 			l.away = true
 		case own.Fault:

@@ -61,7 +61,7 @@ type holder struct {
 type shareEvent struct {
 	news    own.News
 	kubelet control.KubeletState // if not empty: what the acceptor says kubelet said
-	reply   chan bool            // with own.GiveAsked
+	reply   chan<- own.Do        // with own.GiveAsked: Give, Decline or Defer
 }
 
 // newSharing makes the control socket.
@@ -106,16 +106,22 @@ func (s *sharing) serve(ctx context.Context, conn *control.Conn, hello control.H
 
 // give hands the listener to a newcomer, and keeps a spare.
 func (s *sharing) give(ctx context.Context, conn *control.Conn, hello control.Hello) {
-	reason := s.whyNot(hello)
-	if reason == "" && !s.ask(ctx, own.GiveAsked) {
-		reason = "kubelet has not confirmed this listener, or another newcomer is being given it"
+	no := control.Publish{Reason: s.whyNot(hello)}
+	if no.Reason == "" {
+		switch s.ask(ctx, own.GiveAsked) {
+		case own.Give:
+		case own.Decline:
+			no.Reason = "kubelet has not confirmed this listener"
+		default:
+			no = control.Publish{Reason: "another accepts, or is about to", Again: true}
+		}
 	}
-	if reason != "" {
-		klog.V(2).InfoS("Not handing the registration socket over", "host", hello.Host, "because", reason)
-		_ = conn.Send(ctx, control.Publish{Reason: reason})
+	if no.Reason != "" {
+		klog.V(2).InfoS("Not handing the registration socket over", "host", hello.Host, "because", no.Reason)
+		_ = conn.Send(ctx, no)
 		return
 	}
-	if err := s.handOver(ctx, conn, true); err != nil {
+	if err := s.handOver(ctx, conn); err != nil {
 		klog.InfoS("The registration socket was not handed over, this instance keeps it", "host", hello.Host, "because", err.Error())
 		s.tellLoop(ctx, shareEvent{news: own.NotGiven})
 		return
@@ -133,7 +139,7 @@ func (s *sharing) whyNot(hello control.Hello) string {
 	has := s.r.info.has()
 	switch {
 	case s.closed || !s.accepts:
-		return "this instance does not accept"
+		return "" // Step knows better
 	case hello.Driver != s.sockets.Driver() || hello.Endpoint != s.endpoint:
 		return fmt.Sprintf("kubelet was told %s of %s here", s.endpoint, s.sockets.Driver())
 	case !slices.Equal(hello.Versions, []string{"1.0.0"}):
@@ -152,10 +158,10 @@ func (s *sharing) lend(ctx context.Context, conn *control.Conn, hello control.He
 	accepts := s.accepts && !s.closed
 	s.mu.Unlock()
 	if !accepts {
-		_ = conn.Send(ctx, control.Publish{Reason: "this instance does not accept"})
+		_ = conn.Send(ctx, control.Publish{Reason: "this instance does not accept", Again: true})
 		return
 	}
-	if err := s.handOver(ctx, conn, false); err != nil {
+	if err := s.handOver(ctx, conn); err != nil {
 		klog.V(2).InfoS("No copy of the registration socket for an instance that stands by", "host", hello.Host, "because", err.Error())
 		return
 	}
@@ -164,7 +170,7 @@ func (s *sharing) lend(ctx context.Context, conn *control.Conn, hello control.He
 
 // handOver sends a copy of the listener to a peer that has just answered: one that is
 // frozen would let connections pile up in it.
-func (s *sharing) handOver(ctx context.Context, conn *control.Conn, toAccept bool) error {
+func (s *sharing) handOver(ctx context.Context, conn *control.Conn) error {
 	nonce := uint64(time.Now().UnixNano())
 	if err := step(ctx, func(ctx context.Context) error { return conn.Send(ctx, control.Ready{Nonce: nonce}) }); err != nil {
 		return err
@@ -284,13 +290,13 @@ func (s *sharing) tellLoop(ctx context.Context, e shareEvent) {
 }
 
 // ask asks Step, and waits for the answer.
-func (s *sharing) ask(ctx context.Context, n own.News) bool {
-	reply := make(chan bool, 1)
+func (s *sharing) ask(ctx context.Context, n own.News) own.Do {
+	reply := make(chan own.Do, 1)
 	s.tellLoop(ctx, shareEvent{news: n, reply: reply})
 	select {
-	case yes := <-reply:
-		return yes
+	case answer := <-reply:
+		return answer
 	case <-ctx.Done():
-		return false
+		return own.Defer
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-csi/node-driver-registrar/pkg/control"
@@ -37,18 +40,31 @@ func (s *sharing) adopt(ctx context.Context, acceptor registration.Identity, end
 	return s.obtain(ctx, acceptor.Control, hello)
 }
 
+// errAgain says that another look will find another acceptor.
+var errAgain = errors.New("look again")
+
 // obtain asks the instance with that control socket for a copy of its listener.
 func (s *sharing) obtain(ctx context.Context, name string, hello control.Hello) (*regsocket.Spare, *control.Conn, control.Kubelet, error) {
 	conn, err := s.place.Dial(ctx, name)
 	if err != nil {
-		return nil, nil, control.Kubelet{}, err
+		return nil, nil, control.Kubelet{}, ended(ctx, err)
 	}
 	spare, kubelet, err := s.converse(ctx, conn, hello)
 	if err != nil {
 		conn.Close()
-		return nil, nil, control.Kubelet{}, err
+		return nil, nil, control.Kubelet{}, ended(ctx, err)
 	}
 	return spare, conn, kubelet, nil
+}
+
+// ended makes an end of the peer, which answered a moment ago, a reason to look again.
+func ended(ctx context.Context, err error) error {
+	gone := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrNotExist) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	if ctx.Err() == nil && gone {
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	return err
 }
 
 func (s *sharing) converse(ctx context.Context, conn *control.Conn, hello control.Hello) (*regsocket.Spare, control.Kubelet, error) {
@@ -62,6 +78,9 @@ func (s *sharing) converse(ctx context.Context, conn *control.Conn, hello contro
 		switch f := frame.(type) {
 		case control.Publish:
 			err = errors.New(f.Reason)
+			if f.Again {
+				err = fmt.Errorf("%w: %s", errAgain, f.Reason)
+			}
 		case control.Ready:
 			err = conn.Send(ctx, control.IsReady(f))
 		case control.Handover:

@@ -3,6 +3,7 @@ package registrar
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/holdfast-csi/node-driver-registrar/pkg/control"
 	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
@@ -32,6 +33,14 @@ func (w *worker) lend(h *holding) {
 // learn nothing new from this one.
 func (w *worker) adopt(ctx context.Context) outcome {
 	h, err := w.tryAdopt(ctx)
+	if w.deferred.IsZero() {
+		w.deferred = time.Now()
+	}
+	if errors.Is(err, errAgain) && time.Since(w.deferred) < adoptFor {
+		w.dropPeer() // dial whoever accepts by then
+		return news(own.Deferred)
+	}
+	w.deferred = time.Time{}
 	if err != nil {
 		if !errors.Is(err, errNoShare) && ctx.Err() == nil {
 			klog.InfoS("The registration socket is not handed over, publishing another; kubelet is without the driver for about a second", "because", err.Error())

@@ -56,8 +56,9 @@ type worker struct {
 	place       *regsocket.Place // nil until the driver has a name
 	lease       *lease.Lease
 	name        string
-	held        *holding // accepted on now
-	new         bool     // it has neither published nor adopted yet, so it does not stand by
+	held        *holding  // accepted on now
+	new         bool      // it has neither published nor adopted yet, so it does not stand by
+	deferred    time.Time // since when it is told to look again, instead of adopting
 	leaving     bool
 	peer        *heldPeer
 	lookedAt    time.Time
@@ -163,7 +164,7 @@ func (w *worker) do(ctx context.Context, a own.Action) (o outcome, has bool) {
 		w.lease.Drop()
 	case own.RemoveLease:
 		w.removeLease(ctx)
-	case own.BackOff, own.Exit, own.Fault, own.Give, own.Decline, own.TurnAway: // the loop's
+	case own.BackOff, own.Exit, own.Fault, own.Give, own.Decline, own.Defer, own.TurnAway: // the loop's
 	}
 	return outcome{}, false
 }

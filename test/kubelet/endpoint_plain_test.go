@@ -73,6 +73,34 @@ func TestRefusedForAnotherReason(t *testing.T) {
 	n.AssertLeft()
 }
 
+// TestRefusedWhileTheDriverRestarted: kubelet could not dial because the driver was
+// away; it is back when kubelet's words arrive. That says nothing about the path.
+func TestRefusedWhileTheDriverRestarted(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t, bin)
+	kubelet := n.StartKubelet()
+	driver := n.StartDriver()
+	ours := n.Start(harness.Ours)
+	n.AwaitAcceptor(soon, ours)
+	kubelet.Freeze()
+	driver.Terminate()
+	kubelet.Thaw()
+	n.AwaitCall("validate", false, ours.Started, soon)
+	ours.Freeze()
+	n.AwaitCall("register", true, ours.Started, soon)
+	n.StartDriver("--node-id=back")
+	ours.Thaw()
+	n.AwaitNodeID("back", patient)
+	n.AwaitRegistered(patient)
+	n.AwaitQuiet(onePair, soon)
+	if got := n.Announced(); got != n.Endpoint || ours.Said(announcingPlain) > 0 {
+		n.Errorf("kubelet was told %s, want %s", got, n.Endpoint)
+	}
+	ours.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeft()
+}
+
 // TestSymlinksNameTaken: what stands at the symlink's name and is not ours is not
 // touched, whether it was there before or comes later; kubelet is told csi.sock.
 func TestSymlinksNameTaken(t *testing.T) {
