@@ -15,7 +15,7 @@ import (
 // to be done, and nothing is.
 func TestKubeletRestarts(t *testing.T) {
 	t.Parallel()
-	n, kubelet, _, ours := registered(t)
+	n, kubelet, _, ours := registered(t, silent)
 	began := n.Mark("kubelet restarts")
 	kubelet.Terminate()
 	n.StartKubelet()
@@ -33,7 +33,7 @@ func TestKubeletRestarts(t *testing.T) {
 // next overlap ends as cleanly as any.
 func TestKubeletRestartsWiped(t *testing.T) {
 	t.Parallel()
-	n, kubelet, _, old := registered(t)
+	n, kubelet, _, old := registered(t, silent)
 	kubelet.Terminate()
 	began := n.Mark("the directory is emptied")
 	wipe(t, n.Registry)
@@ -76,7 +76,7 @@ func wipe(t *testing.T, dir string) {
 // restarted, as a container is; in the end the driver is registered.
 func TestKubeletRestartsDirectoryReplaced(t *testing.T) {
 	t.Parallel()
-	n, kubelet, _, ours := registered(t)
+	n, kubelet, _, ours := registered(t, silent)
 	kubelet.Terminate()
 	n.Mark("the directory is replaced")
 	removeAll(t, n.Registry)
@@ -230,7 +230,7 @@ func TestKubeletRestartsBesideAFrozenAcceptor(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
-		n, kubelet, _, ours := registered(t)
+		n, kubelet, _, ours := registered(t, silent)
 		began := time.Now()
 		ours.Freeze()
 		kubelet.Terminate()
@@ -245,22 +245,25 @@ func TestKubeletRestartsBesideAFrozenAcceptor(t *testing.T) {
 		n.AssertLeft()
 	})
 	t.Run("with a standby", func(t *testing.T) {
-		t.Parallel()
-		n, kubelet, _, standby, acceptor := overlap(t)
-		began := time.Now()
-		acceptor.Freeze()
-		kubelet.Terminate()
-		n.StartKubelet()
-		n.AwaitAcceptor(patient, standby)
-		n.AwaitRegistered(patient)
-		acceptor.Thaw()
-		n.AwaitQuiet(onePair, soon)
-		n.AwaitAcceptor(soon, standby)
-		n.AssertFileEvents(began, 1, 0)
-		n.AssertOut(began, onePairAtMost, 1)
-		acceptor.Terminate()
-		standby.Terminate()
-		n.AwaitGone(soon)
-		n.AssertLeft()
+		inBothModes(t, besideAFrozenAcceptor)
 	})
+}
+
+func besideAFrozenAcceptor(t *testing.T, m mode) {
+	n, kubelet, _, standby, acceptor := overlap(t, m)
+	began := time.Now()
+	acceptor.Freeze()
+	kubelet.Terminate()
+	n.StartKubelet()
+	n.AwaitAcceptor(patient, standby)
+	n.AwaitRegistered(patient)
+	acceptor.Thaw()
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitAcceptor(soon, standby)
+	n.AssertFileEvents(began, 1, 0)
+	n.AssertOut(began, onePairAtMost, 1)
+	acceptor.Terminate()
+	standby.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeft()
 }
