@@ -216,17 +216,19 @@ func TestMiddleEnds(t *testing.T) {
 	n.AwaitGone(soon)
 }
 
-// awaitSpares waits until each of these has a copy of the listener: their log has the
-// state after each step.
+// awaitSpares waits until each of these has a copy of the listener.
 func awaitSpares(n *harness.Node, procs []*harness.Proc) {
 	for _, p := range procs {
-		n.Await(p.Name+" to hold a copy of the listener", soon, func() bool {
-			for _, line := range slices.Backward(p.Lines()) {
-				if _, after, ok := strings.Cut(line, `to={`); ok {
-					return strings.Contains(after, `"Spare":true`)
-				}
-			}
-			return false
-		})
+		n.Await(p.Name+" to hold a copy of the listener", soon, func() bool { return state(p, "Spare") })
 	}
+}
+
+// state is a field of what the registrar believes: its log has that after each step.
+func state(p *harness.Proc, field string) bool {
+	for _, line := range slices.Backward(p.Lines()) {
+		if _, after, ok := strings.Cut(line, `to={`); ok {
+			return strings.Contains(after, `"`+field+`":true`)
+		}
+	}
+	return false
 }
