@@ -126,6 +126,10 @@ func (f *informer) check(ctx context.Context) {
 	f.mu.Unlock()
 	restarted := leads != of && of != endpoint.ID{} // else what was inherited is compared
 	mode := f.r.cfg.OnDriverRestart
+	wait := takeoverFor
+	if !restarted {
+		wait = 0 // this instance is the one that has just taken over
+	}
 	switch {
 	case !active || !due && leads == of:
 		return
@@ -135,7 +139,7 @@ func (f *informer) check(ctx context.Context) {
 		f.mu.Unlock()
 		return
 	case restarted && mode != RestartNever && (due || mode == RestartAlways):
-		f.outdated(ctx, "Another process of the CSI driver answers: announcing it again")
+		f.outdated(ctx, wait, "Another process of the CSI driver answers: announcing it again")
 		return
 	}
 	digest, now, err := f.ask(ctx)
@@ -158,9 +162,9 @@ func (f *informer) check(ctx context.Context) {
 		klog.V(2).InfoS("The driver's node info is not known; it counts as changed at the driver's next restart", "because", err.Error())
 	case due, mode == RestartNever:
 	case err != nil:
-		f.outdated(ctx, "Another process of the CSI driver answers, and its node info cannot be compared: announcing it again, so that kubelet asks", "because", err.Error())
+		f.outdated(ctx, wait, "The node info of the CSI driver that answers now cannot be compared: announcing it again, so that kubelet asks", "because", err.Error())
 	case digest != had:
-		f.outdated(ctx, "Another process of the CSI driver answers, with other node info: announcing it again, so that kubelet learns it")
+		f.outdated(ctx, wait, "The CSI driver that answers now gives other node info: announcing it again, so that kubelet learns it")
 	case restarted:
 		klog.InfoS("Another process of the CSI driver answers, with the same node info: kubelet need not know")
 	}
@@ -181,9 +185,9 @@ func (f *informer) ask(ctx context.Context) (digest string, of endpoint.ID, err 
 	}
 }
 
-// outdated has kubelet told anew, unless another instance does so meanwhile.
-func (f *informer) outdated(ctx context.Context, words string, args ...any) {
-	pause(ctx, takeoverFor)
+// outdated has kubelet told anew, after wait, unless another instance does so meanwhile.
+func (f *informer) outdated(ctx context.Context, wait time.Duration, words string, args ...any) {
+	pause(ctx, wait)
 	f.mu.Lock()
 	active := f.active
 	f.active = false // until kubelet has confirmed the next
