@@ -147,12 +147,16 @@ func (f *informer) check(ctx context.Context) {
 		return
 	}
 	f.mu.Lock()
-	current := f.active && f.leads == now && f.digest == had && f.due == due
+	current := f.active && f.digest == had && f.due == due && (f.leads == now || due && now == of)
 	if current && (due || err == nil && digest == had) {
 		f.digest, f.of, f.due = digest, now, false
 	}
+	again := f.leads != now
 	f.mu.Unlock()
 	if current && due {
+		if again { // the driver has restarted since
+			signal(f.wake)
+		}
 		f.r.share.Load().knows(digest)
 	}
 	switch {
