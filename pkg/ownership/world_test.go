@@ -94,7 +94,12 @@ type budget struct {
 }
 
 type world struct {
-	in        [slots]inst
+	in [slots]inst
+	rest
+}
+
+// rest is the world without the instances.
+type rest struct {
 	inc       proc // the incumbent: alive means serving, frozen means starting
 	incBound  bool // it has bound and does not listen yet
 	gap       bool // it removed a socket and has not bound yet

@@ -27,6 +27,9 @@ const (
 	watchRarely = 250 * time.Millisecond
 	// askGrace is how long an answer waits for that of a newer instance.
 	askGrace = 10 * time.Millisecond
+	// successorFor is how long after another process of the driver has appeared its
+	// registrar may be about to start.
+	successorFor = 2 * time.Minute
 	// tempAge is how old a temporary name of ours is that only a crash can have left.
 	tempAge = time.Minute
 	// tidyFor bounds what a leaver does in the driver's directory.
@@ -50,6 +53,8 @@ type keeper struct {
 	left      chan struct{}   // closed when it has tidied up
 	cut       context.Context // ends what takes long, when this instance leaves
 	cutShort  context.CancelFunc
+
+	replaced atomic.Int64 // when another process of the driver took csi.sock, likewise
 
 	state   endpoint.State
 	waits   endpoint.Do  // Soon or Watch, if the last step said so
@@ -246,6 +251,9 @@ func (k *keeper) looked(before endpoint.View) {
 	if now != before {
 		k.changed.Store(time.Now().UnixNano())
 	}
+	if last := k.driver.last; now.Socket.Alive() && last != (endpoint.ID{}) && last != now.Socket.ID {
+		k.replaced.Store(time.Now().UnixNano())
+	}
 	if words := k.driver.sees(now.Socket); words != "" {
 		klog.InfoS(words, "address", k.r.cfg.CSIAddress)
 	}
@@ -271,6 +279,12 @@ func (k *keeper) accepts(yes bool) {
 	if k != nil && k.accepting.Swap(yes) != yes {
 		k.hint()
 	}
+}
+
+// expectsSuccessor says that another process of the driver has appeared lately. That is
+// how another pod of it begins, whose registrar comes next.
+func (k *keeper) expectsSuccessor() bool {
+	return k != nil && time.Since(time.Unix(0, k.replaced.Load())) < successorFor
 }
 
 func (k *keeper) hint() {

@@ -17,6 +17,10 @@ import (
 const (
 	// tickEvery is how long a change may go unnoticed when every hint is lost.
 	tickEvery = time.Second
+	// lingerFor is how long a leaver that nobody stands beside goes on serving, if another
+	// pod of the driver is starting: Kubernetes ends the old pod as soon as the new one's
+	// containers run, some 10 ms before its registrar can take over.
+	lingerFor = 400 * time.Millisecond
 	// leaveWithin bounds the whole of leaving (I8). Its parts add up to less.
 	leaveWithin = 800 * time.Millisecond
 )
@@ -37,6 +41,7 @@ type loop struct {
 	given     *holding           // the last that was handed over
 	away      bool               // Step turns the present call of kubelet's away
 	asked     chan<- own.Do      // by whom the listener is wanted, until Step has answered
+	lingers   bool               // asked to end, and another is about to take over
 	silence   told               // that kubelet does not call
 	result    error
 	over      bool
@@ -57,6 +62,8 @@ func (l *loop) run(ctx context.Context) error {
 	defer driverWait.Stop()
 	leave := newTimer(0)
 	defer leave.Stop()
+	linger := newTimer(0)
+	defer linger.Stop()
 	asked := ctx.Done()
 
 	l.take(own.Event{News: own.Start})
@@ -65,7 +72,16 @@ func (l *loop) run(ctx context.Context) error {
 		case <-asked:
 			asked = nil
 			leave.Reset(leaveWithin)
+			if l.lingers = l.state.Accepting && l.r.keeper.expectsSuccessor(); l.lingers {
+				klog.InfoS("Asked to end while another pod of the driver starts: serving until its registrar takes over", "limit", lingerFor)
+				linger.Reset(lingerFor)
+				break
+			}
 			l.term()
+		case <-linger.C:
+			if l.lingers {
+				l.term()
+			}
 		case o := <-l.w.outcomes:
 			l.outcome(o)
 		case c := <-l.r.calls:
@@ -91,12 +107,16 @@ func (l *loop) run(ctx context.Context) error {
 			klog.InfoS("Leaving took too long, exiting with the registration socket as it is", "limit", leaveWithin)
 			return nil
 		}
+		if l.lingers && !l.state.Accepting { // it has taken over
+			l.term()
+		}
 	}
 	return l.result
 }
 
 // term begins to leave. The job in hand is cut short; its outcome comes first.
 func (l *loop) term() {
+	l.lingers = false
 	klog.InfoS("Asked to end, leaving")
 	l.take(own.Event{News: own.Term})
 	if l.state.Stage == own.Staying {

@@ -75,6 +75,27 @@ func TestANewcomerAdoptsTheListener(t *testing.T) {
 	}
 }
 
+// Whatever is to happen when a driver restarts, a takeover is none.
+func TestATakeoverIsNoRestart(t *testing.T) {
+	for _, mode := range []string{RestartAlways, RestartNever, RestartCompare} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t)
+			first, _ := n.registered(func(c *Config) { n.shares(c); c.OnDriverRestart = mode })
+			before := inode(t, n.path())
+			second, _, _ := n.begin(func(c *Config) { n.shares(c); c.OnDriverRestart = mode })
+			eventually(t, "the second accepts, the first has a spare", func() bool { return second.accepting() && first.hasSpare() })
+			eventually(t, "the second has compared", func() bool {
+				second.info.mu.Lock()
+				defer second.info.mu.Unlock()
+				return second.info.leads == second.info.of || mode == RestartNever
+			})
+			if inode(t, n.path()) != before {
+				t.Error("announced again")
+			}
+		})
+	}
+}
+
 func TestNothingIsHandedOver(t *testing.T) {
 	for name, second := range map[string]func(*node, *Config){
 		"kubelet would be told another endpoint": func(n *node, c *Config) { n.shares(c); c.KeepEndpoint = false },
@@ -98,4 +119,30 @@ func TestNothingIsHandedOver(t *testing.T) {
 		n.run(n.shares)
 		eventually(t, "published again", func() bool { return exists(n.path()) && inode(t, n.path()) != before })
 	})
+}
+
+// Kubernetes ends the old pod as soon as the new one's containers run, which is a
+// moment before its registrar can take over.
+func TestALeaverWaitsForASuccessorThatIsComing(t *testing.T) {
+	n := newNode(t)
+	first, stop := n.registered(n.shares)
+	before := inode(t, n.path())
+	(&generation{n: n, id: "successor", node: "n1"}).start()
+	eventually(t, "the new process of the driver is noticed", first.keeper.expectsSuccessor)
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	second, stopSecond, _ := n.begin(n.shares)
+	eventually(t, "the second accepts", second.accepting)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if inode(t, n.path()) != before {
+		t.Error("kubelet has seen another socket")
+	}
+	if err := stopSecond(); err != nil {
+		t.Error(err)
+	}
+	if exists(n.path()) {
+		t.Error("nobody came, and the socket is still there")
+	}
 }

@@ -158,7 +158,8 @@ func mounted(t *testing.T, n *harness.Node, dir string) (launcher []string, insi
 }
 
 // TestDriverDirectoryReplacedUnderAMount: the same for the driver's directory: no
-// driver will ever be seen in the old one.
+// driver will ever be seen in the old one. Even a registrar that does not watch it
+// finds out when it next looks for its driver, which it does to announce it.
 func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -168,7 +169,7 @@ func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
 	n.StartKubelet()
 	driver := n.StartDriver()
 	container, inside := mounted(t, n, n.Dir)
-	ours := n.StartUnder(container, harness.Ours, "--csi-address="+filepath.Join(inside, "csi.sock"))
+	ours := n.StartUnder(container, harness.Ours, "--compat=strict", "--csi-address="+filepath.Join(inside, "csi.sock"))
 	n.AwaitAcceptor(soon, ours)
 	n.AwaitRegistered(soon)
 
@@ -179,14 +180,13 @@ func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.StartDriver("--node-id=next")
-	// It looks for its driver when it has something to announce.
 	if err := os.Remove(n.Path); err != nil {
 		t.Fatal(err)
 	}
 	if code := ours.AwaitExit(soon); code != 1 {
 		t.Errorf("exit %d, want 1", code)
 	}
-	next := n.StartUnder(container, harness.Ours, "--csi-address="+filepath.Join(inside, "csi.sock"))
+	next := n.StartUnder(container, harness.Ours, "--compat=strict", "--csi-address="+filepath.Join(inside, "csi.sock"))
 	n.AwaitAcceptor(soon, next)
 	n.AwaitCall("register", false, began, soon)
 	n.AwaitNodeID("next", soon)
