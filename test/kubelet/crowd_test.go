@@ -162,7 +162,7 @@ func TestNewcomerFrozen(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, uint64(shard)))
 			n, _, _, old := registered(t, silent)
 			for i := range 4 {
-				newcomerFrozen(n, old, i, time.Duration(random.IntN(20))*time.Millisecond/2)
+				newcomerFrozen(n, old, i, time.Duration(random.IntN(12))*250*time.Microsecond)
 			}
 			n.Logf("handed over %d times, not after all %d times, went on %d times", old.Said(gaveAway), old.Said(keptItself), old.Said(wentOn))
 			old.Terminate()
