@@ -269,7 +269,7 @@ var scenarios = []struct {
 	{name: "share-drivers", b: budget{Ours: 1, Terms: 1, DriverToggles: 2}, warm: 1, shares: true},
 	{name: "share-incumbent", b: budget{Ours: 1, Incumbents: 1}, warm: 1, shares: true},
 	{name: "share-cut", b: budget{Cuts: 1, Terms: 1, KubeletRestarts: 1}, warm: 2, nudges: true, shares: true},
-	{name: "share-freeze-killed-asking", b: budget{Freezes: 2, Crashes: 1, KubeletRestarts: 1}, warm: 2, shares: true},
+	{name: "share-freeze-killed-asking", b: budget{Freezes: 1, Crashes: 1, KubeletRestarts: 1}, warm: 2, shares: true},
 	{name: "share-crash-loop", b: budget{Ours: 2, Crashes: 2}, warm: 1, shares: true},
 	{name: "share-three-surge", b: budget{Ours: 2, Terms: 2}, warm: 1, shares: true, coarse: true},
 	{name: "share-three-crash", b: budget{Ours: 2, Crashes: 2, Terms: 1}, warm: 1, shares: true, coarse: true},
