@@ -54,12 +54,20 @@ func (r *Run) List(path string) []string {
 	return strings.Fields(out)
 }
 
-// Kill kills, on the node, the processes whose command line has this.
-func (r *Run) Kill(substring string) time.Time {
+// DriverDir is where the driver's socket is on the node.
+func (r *Run) DriverDir() string { return plugins + "/" + r.Driver }
+
+// Kill kills the registrars of this run.
+func (r *Run) Kill() time.Time { r.t.Helper(); return r.signal("SIGKILL", "--kill=") }
+
+// Term ends them with SIGTERM.
+func (r *Run) Term() time.Time { r.t.Helper(); return r.signal("SIGTERM", "--term=") }
+
+func (r *Run) signal(name, flag string) time.Time {
 	r.t.Helper()
-	at := r.Mark("SIGKILL what has %s", substring)
+	at := r.Mark("%s to the registrar", name)
 	privileged := true
-	r.helper("--kill="+substring, func(s *corev1.PodSpec) {
+	r.helper(flag+r.registrarArg(), func(s *corev1.PodSpec) {
 		s.HostPID = true
 		s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
 	})
@@ -77,8 +85,8 @@ func (r *Run) Hammer() time.Time {
 	return at
 }
 
-// RegistrarArg is in the command line of this run's registrars and of no other process.
-func (r *Run) RegistrarArg() string {
+// registrarArg is in the command line of this run's registrars and of no other process.
+func (r *Run) registrarArg() string {
 	return "--kubelet-registration-path=" + kubelet + "/plugins/" + r.Driver + "/"
 }
 

@@ -149,18 +149,22 @@ func (l *Load) DeleteKept(limit time.Duration) (time.Duration, error) {
 	return u.Gone.Sub(u.Deleted), nil
 }
 
+// prompt is how long a pod may take to mount before it counts as delayed.
+const prompt = 3 * time.Second
+
 // Result is what a load saw.
 type Result struct {
 	Started, Mounted          int
 	Deleted, Gone             int
 	WorstMount, WorstGone     time.Duration
 	StuckMounting, StuckGoing []string
+	Delayed                   int // took longer than prompt to mount
 	FailedMounts              int
 }
 
 func (s Result) String() string {
-	return fmt.Sprintf("%d of %d pods mounted (worst %.1f s, stuck %v), %d of %d went (worst %.1f s, stuck %v), %d FailedMount events",
-		s.Mounted, s.Started, s.WorstMount.Seconds(), s.StuckMounting, s.Gone, s.Deleted, s.WorstGone.Seconds(), s.StuckGoing, s.FailedMounts)
+	return fmt.Sprintf("%d of %d pods mounted (worst %.1f s, %d over %.0f s, stuck %v), %d of %d went (worst %.1f s, stuck %v), %d FailedMount events",
+		s.Mounted, s.Started, s.WorstMount.Seconds(), s.Delayed, prompt.Seconds(), s.StuckMounting, s.Gone, s.Deleted, s.WorstGone.Seconds(), s.StuckGoing, s.FailedMounts)
 }
 
 // Stop starts no more pods, gives those that are on their way a while, and says
@@ -184,7 +188,11 @@ func (l *Load) Stop(limit time.Duration) Result {
 			s.StuckMounting = append(s.StuckMounting, u.Name)
 		} else {
 			s.Mounted++
-			s.WorstMount = max(s.WorstMount, u.Mounted.Sub(u.Made))
+			took := u.Mounted.Sub(u.Made)
+			s.WorstMount = max(s.WorstMount, took)
+			if took > prompt {
+				s.Delayed++
+			}
 		}
 		if u.Deleted.IsZero() {
 			continue
