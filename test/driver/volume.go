@@ -79,5 +79,6 @@ func (n *node) NodeGetVolumeStats(_ context.Context, req *csi.NodeGetVolumeStats
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "ask how full %s is: %v", path, err)
 	}
+	fmt.Println("statistics of", path)
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{bytes}}, nil
 }

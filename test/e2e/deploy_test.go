@@ -64,13 +64,14 @@ func TestRollBack(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(r, p)
 			}
-			r.AwaitStats(user, time.Now(), patient)
+			r.AwaitStats("node", user, time.Now(), soon)
 			load := r.StartLoad()
 			since := r.SetImage("node", peer.image())
 			r.AwaitRolled("node", patient, old)
 			mustKeep(t, r, peer, settle)
 			say(t, r, since)
-			r.AwaitStats(user, time.Now(), patient)
+			r.AwaitStats("node", user, time.Now(), soon)
+			t.Logf("kubelet gets the volume's statistics")
 			mustServe(t, load, 10*time.Second)
 			r.DeletePod(user)
 			t.Logf("the volume's pod went in %.1f s", r.AwaitPodGone(user, unmounts).Seconds())
@@ -207,19 +208,27 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-var digits = regexp.MustCompile(`\.[0-9]+(\.[0-9]+)*`)
+// instance is what differs between two instances in the names of their files.
+var instance = regexp.MustCompile(`(^\.DRIVER-reg|^\.csi\.sock)\.[0-9a-z]+(\.[0-9]+\.ctl)?$`)
 
 // listings are the names in the registration directory that have the driver's name,
 // and those in the driver's directory, without what differs between two runs. They
 // are sorted.
 func listings(r *kit.Run) (registry, directory []string) {
+	plain := func(name string) string {
+		name = strings.ReplaceAll(name, r.Driver, "DRIVER")
+		if name == ".csi.sock.ep" || name == ".DRIVER-reg.lease" {
+			return name
+		}
+		return instance.ReplaceAllString(name, "$1.N")
+	}
 	for _, name := range r.List(kit.Registry) {
 		if strings.Contains(name, r.Driver) {
-			registry = append(registry, digits.ReplaceAllString(strings.ReplaceAll(name, r.Driver, "DRIVER"), ".N"))
+			registry = append(registry, plain(name))
 		}
 	}
 	for _, name := range r.List(r.DriverDir()) {
-		directory = append(directory, digits.ReplaceAllString(name, ".N"))
+		directory = append(directory, plain(name))
 	}
 	slices.Sort(registry)
 	slices.Sort(directory)

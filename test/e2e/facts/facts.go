@@ -24,6 +24,9 @@ type Case struct {
 	CSINode []Change `json:"csinode"` // whether the driver is in it
 	Path    []Accept `json:"path"`    // the registration socket
 	Socket  []Accept `json:"socket"`  // the driver's csi.sock
+	// Endpoint is what Holdfast's symlink beside csi.sock leads to; without one, kubelet
+	// is told csi.sock itself.
+	Endpoint []Accept `json:"endpoint"`
 	Plugins []Plugin `json:"plugins"` // pods with driver and registrar
 	Users   []User   `json:"users"`   // pods with a volume of the driver
 	Failure []Mark   `json:"failures"`
