@@ -3,6 +3,7 @@ package ownership_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,28 +14,29 @@ import (
 // every state in which a willing instance lives, some sequence of steps that needs
 // no help from outside leads to a path that answers and a driver that is registered.
 func explore(m *model, b budget, never bool, limit int) (int, error) {
-	start := world{left: b, k: kube{never: never}, noKubelet: m.coarse, shares: m.shares}
-	seen := map[world]int32{start: 0}
-	states := []world{start}
+	start, err := begin(m, b, never)
+	if err != nil {
+		return 0, err
+	}
+	all := states{instance: map[inst]uint32{}, seen: map[state]int32{}}
+	all.add(start)
 	parent := []int32{-1}
 	label := []move{{}}
 	var next []move
 	var from, to []int32 // edges that need no outside help
-	for at := 0; at < len(states); at++ {
-		if len(states) > limit {
-			return len(states), fmt.Errorf("more than %d states", limit)
+	for at := 0; at < all.len(); at++ {
+		if all.len() > limit {
+			return all.len(), fmt.Errorf("more than %d states", limit)
 		}
-		next = states[at].moves(m, next[:0])
+		now := all.at(int32(at))
+		next = now.moves(m, next[:0])
 		for _, mv := range next {
-			w := states[at]
+			w := now
 			if err := w.apply(mv, m); err != nil {
-				return len(states), fmt.Errorf("%w\n%s", err, trace(states, parent, label, int32(at), &mv))
+				return all.len(), fmt.Errorf("%w\n%s", err, trace(&all, parent, label, int32(at), &mv))
 			}
-			id, known := seen[w]
+			id, known := all.add(w)
 			if !known {
-				id = int32(len(states))
-				seen[w] = id
-				states = append(states, w)
 				parent = append(parent, int32(at))
 				label = append(label, mv)
 			}
@@ -43,11 +45,79 @@ func explore(m *model, b budget, never bool, limit int) (int, error) {
 			}
 		}
 	}
-	if bad := neverGood(states, from, to); bad >= 0 {
-		return len(states), fmt.Errorf("violates I3: a willing instance lives, and nothing leads back to a registered driver\n%s\nin the end: %s",
-			trace(states, parent, label, bad, nil), describe(states[bad]))
+	if bad := neverGood(&all, from, to); bad >= 0 {
+		return all.len(), fmt.Errorf("violates I3: a willing instance lives, and nothing leads back to a registered driver\n%s\nin the end: %s",
+			trace(&all, parent, label, bad, nil), describe(all.at(bad)))
 	}
-	return len(states), nil
+	return all.len(), nil
+}
+
+// states are all states that were found. Instances are in few of them, so each is kept
+// once, and a state says which.
+type states struct {
+	instance  map[inst]uint32
+	instances []inst
+	seen      map[state]int32
+	list      []state
+}
+
+type state struct {
+	in [slots]uint32
+	rest
+}
+
+func (s *states) len() int { return len(s.list) }
+
+// add returns the number of w, and whether it had one.
+func (s *states) add(w world) (int32, bool) {
+	k := state{rest: w.rest}
+	for i, in := range w.in {
+		id, ok := s.instance[in]
+		if !ok {
+			id = uint32(len(s.instances))
+			s.instance[in] = id
+			s.instances = append(s.instances, in)
+		}
+		k.in[i] = id
+	}
+	id, ok := s.seen[k]
+	if !ok {
+		id = int32(len(s.list))
+		s.seen[k] = id
+		s.list = append(s.list, k)
+	}
+	return id, ok
+}
+
+func (s *states) at(i int32) world {
+	k := &s.list[i]
+	w := world{rest: k.rest}
+	for j, id := range k.in {
+		w.in[j] = s.instances[id]
+	}
+	return w
+}
+
+// begin is an empty node, or one on which the first instances have found their places.
+func begin(m *model, b budget, never bool) (world, error) {
+	w := world{rest: rest{k: kube{never: never}, noKubelet: m.coarse, shares: m.shares}}
+	for i := range m.warm {
+		w.left.Ours = 1
+		next := []move{{starts, uint8(i)}}
+		for len(next) > 0 {
+			if err := w.apply(next[0], m); err != nil {
+				return w, err
+			}
+			next = slices.DeleteFunc(w.moves(m, nil), func(mv move) bool { return mv.outside() || mv.kind == tick && !w.looks(mv.i) })
+		}
+	}
+	w.left = b
+	return w, nil
+}
+
+// looks says that a tick would make a difference to i: it has not seen who answers.
+func (w *world) looks(i uint8) bool {
+	return !w.in[i].st.accepting && w.in[i].holds == 0
 }
 
 // good: the path answers and kubelet has registered what answers.
@@ -73,9 +143,9 @@ func owesAnswer(w world) bool {
 }
 
 // neverGood returns a state that ought to lead to a good one and does not, or -1.
-func neverGood(states []world, from, to []int32) int32 {
+func neverGood(all *states, from, to []int32) int32 {
 	// The edges, turned round and grouped by where they lead (a counting sort).
-	first := make([]int32, len(states)+1)
+	first := make([]int32, all.len()+1)
 	for _, t := range to {
 		first[t+1]++
 	}
@@ -88,12 +158,12 @@ func neverGood(states []world, from, to []int32) int32 {
 		back[fill[t]] = from[e]
 		fill[t]++
 	}
-	ok := make([]bool, len(states))
+	ok := make([]bool, all.len())
 	var work []int32
-	for i := range states {
-		if good(states[i]) {
+	for i := range int32(all.len()) {
+		if good(all.at(i)) {
 			ok[i] = true
-			work = append(work, int32(i))
+			work = append(work, i)
 		}
 	}
 	for len(work) > 0 {
@@ -106,21 +176,23 @@ func neverGood(states []world, from, to []int32) int32 {
 			}
 		}
 	}
-	for i := range states {
-		if !ok[i] && owesAnswer(states[i]) {
-			return int32(i)
+	for i := range int32(all.len()) {
+		if !ok[i] && owesAnswer(all.at(i)) {
+			return i
 		}
 	}
 	return -1
 }
 
-func trace(states []world, parent []int32, label []move, at int32, last *move) string {
+func trace(all *states, parent []int32, label []move, at int32, last *move) string {
 	var steps []string
 	if last != nil {
-		steps = append(steps, last.name(&states[at]))
+		w := all.at(at)
+		steps = append(steps, last.name(&w))
 	}
 	for ; at > 0; at = parent[at] {
-		steps = append(steps, label[at].name(&states[parent[at]]))
+		w := all.at(parent[at])
+		steps = append(steps, label[at].name(&w))
 	}
 	var b strings.Builder
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -147,6 +219,7 @@ var scenarios = []struct {
 	nudges bool
 	coarse bool
 	shares bool
+	warm   int  // so many instances are there already, and all is well
 	soak   bool // only with EXPLORE=soak (make soak): minutes and gigabytes
 }{
 	{name: "one-alone", b: budget{Ours: 1, Terms: 1, Crashes: 1, PathRemovals: 1, LeaseRemovals: 1, Refusals: 1, KubeletRestarts: 1, DriverToggles: 1}, nudges: true},
@@ -181,23 +254,36 @@ var scenarios = []struct {
 	{name: "three-incumbent", b: budget{Ours: 3, Terms: 1, Incumbents: 1}, coarse: true, soak: true},
 	{name: "three-path-removed", b: budget{Ours: 3, Terms: 1, PathRemovals: 1}, coarse: true, soak: true},
 	{name: "three-lease-removed", b: budget{Ours: 3, Terms: 1, LeaseRemovals: 1}, coarse: true, soak: true},
-	{name: "share-surge", b: budget{Ours: 2, Terms: 2}, shares: true, nudges: true},
+	{name: "share-leave", b: budget{Ours: 2, Terms: 2}, shares: true, nudges: true},
 	{name: "share-crash", b: budget{Ours: 2, Terms: 1, Crashes: 1}, shares: true},
 	{name: "share-restarts", b: budget{Ours: 2, Terms: 1, KubeletRestarts: 1}, shares: true},
 	{name: "share-changes", b: budget{Ours: 2, Terms: 1, Changes: 1}, shares: true},
 	{name: "share-refusals", b: budget{Ours: 2, Terms: 1, Refusals: 1}, shares: true},
-	{name: "share-failures", b: budget{Ours: 2, Terms: 1, Failures: 1}, shares: true},
-	{name: "share-freeze", b: budget{Ours: 2, Terms: 1, Freezes: 1}, shares: true},
-	{name: "share-path-removed", b: budget{Ours: 2, Terms: 1, PathRemovals: 1}, shares: true},
-	{name: "share-lease-removed", b: budget{Ours: 2, Terms: 2, LeaseRemovals: 1}, shares: true},
-	{name: "share-slow", b: budget{Ours: 2, Terms: 1, Slows: 1}, shares: true},
-	{name: "share-drivers", b: budget{Ours: 2, Terms: 1, DriverToggles: 2}, shares: true},
-	{name: "share-incumbent", b: budget{Ours: 2, Incumbents: 1}, shares: true},
-	{name: "share-frozen-restart", b: budget{Ours: 2, Freezes: 1, KubeletRestarts: 1}, shares: true},
-	{name: "share-killed-restart", b: budget{Ours: 2, Crashes: 1, KubeletRestarts: 1}, shares: true},
-	{name: "share-three-crash", b: budget{Ours: 3, Terms: 1, Crashes: 1}, shares: true, coarse: true},
-	{name: "share-three-freeze", b: budget{Ours: 3, Terms: 1, Freezes: 1}, shares: true, coarse: true},
-	{name: "share-three-leave", b: budget{Ours: 3, Terms: 3}, shares: true, coarse: true},
+	{name: "share-failures", b: budget{Ours: 1, Terms: 1, Failures: 1, KubeletRestarts: 1}, warm: 1, shares: true},
+	{name: "share-freeze", b: budget{Ours: 2, Freezes: 1}, shares: true},
+	{name: "share-freeze-restart", b: budget{Ours: 1, Freezes: 1, KubeletRestarts: 1}, warm: 1, shares: true},
+	{name: "share-crash-restart", b: budget{Ours: 1, Crashes: 1, KubeletRestarts: 1, Terms: 1}, warm: 1, shares: true},
+	{name: "share-path-removed", b: budget{Ours: 2, PathRemovals: 1}, shares: true},
+	{name: "share-lease-removed", b: budget{Ours: 1, Terms: 2, LeaseRemovals: 1}, warm: 1, shares: true},
+	{name: "share-slow", b: budget{Ours: 2, Slows: 1}, shares: true},
+	{name: "share-drivers", b: budget{Ours: 1, Terms: 1, DriverToggles: 2}, warm: 1, shares: true},
+	{name: "share-incumbent", b: budget{Ours: 1, Incumbents: 1}, warm: 1, shares: true},
+	{name: "share-cut", b: budget{Ours: 1, Cuts: 1, Terms: 1}, warm: 2, shares: true},
+	{name: "share-freeze-killed-asking", b: budget{Freezes: 2, Crashes: 1, KubeletRestarts: 1}, warm: 2, shares: true},
+	{name: "share-crash-loop", b: budget{Ours: 2, Crashes: 2}, warm: 1, shares: true},
+	{name: "share-three-surge", b: budget{Ours: 2, Terms: 2}, warm: 1, shares: true, coarse: true},
+	{name: "share-three-crash", b: budget{Ours: 2, Crashes: 2, Terms: 1}, warm: 1, shares: true, coarse: true},
+	{name: "share-three-failures", b: budget{Ours: 2, Failures: 2}, warm: 1, shares: true, coarse: true},
+	{name: "share-three-killed-asking", b: budget{Ours: 1, Crashes: 1, KubeletRestarts: 1}, warm: 2, shares: true},
+	{name: "share-three-frozen", b: budget{Ours: 1, Freezes: 1, Crashes: 1}, warm: 2, shares: true, coarse: true},
+	{name: "share-three-path-removed", b: budget{Ours: 1, PathRemovals: 1}, warm: 2, shares: true, coarse: true},
+	{name: "share-three-restart", b: budget{Ours: 1, Terms: 1, KubeletRestarts: 1}, warm: 2, nudges: true, shares: true, soak: true},
+	{name: "share-three-changes", b: budget{Ours: 1, Terms: 1, Changes: 1}, warm: 2, shares: true, soak: true},
+	{name: "share-three-refused", b: budget{Ours: 1, KubeletRestarts: 1, Refusals: 1}, warm: 2, shares: true, soak: true},
+	{name: "share-crash-loop-asking", b: budget{Ours: 2, Crashes: 2, KubeletRestarts: 1}, warm: 1, shares: true, soak: true},
+	{name: "share-restart-leave", b: budget{Ours: 2, Terms: 2, KubeletRestarts: 1}, shares: true, nudges: true, soak: true},
+	{name: "share-everything", b: budget{Ours: 2, Terms: 1, Crashes: 1, Changes: 1, KubeletRestarts: 1}, warm: 1, shares: true, soak: true},
+	{name: "share-three-everything", b: budget{Ours: 2, Terms: 1, Crashes: 1, Freezes: 1}, warm: 1, shares: true, coarse: true, soak: true},
 	{name: "two-everything", b: budget{Ours: 2, Terms: 2, Crashes: 1, Freezes: 1, PathRemovals: 1}, soak: true},
 }
 
@@ -216,7 +302,7 @@ func TestExplorer(t *testing.T) {
 				name = sc.name + "/kubelet-1.34-never-retries"
 			}
 			t.Run(name, func(t *testing.T) {
-				n, err := explore(&model{nudges: sc.nudges, coarse: sc.coarse, shares: sc.shares}, sc.b, never, 20_000_000)
+				n, err := explore(&model{nudges: sc.nudges, coarse: sc.coarse, shares: sc.shares, warm: sc.warm}, sc.b, never, 20_000_000)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -11,6 +11,7 @@ import (
 type model struct {
 	nudges     bool
 	coarse     bool // no kubelet (who shares: one that confirms at once), and joining the lease is one step: for three instances
+	warm       int
 	shares     bool // listeners are handed over
 	noWitness  bool // Claim ignores held connections
 	noVerify   bool // Join does not check that the locked file still has the name
@@ -24,6 +25,10 @@ func (m *model) ready(w *world, i int) bool {
 	a := w.in[i].queue[0]
 	if own.Do(a.do) == own.Look && w.shares && !w.heirIsDue(i) {
 		return false
+	}
+	if own.Do(a.do) == own.Adopt && w.in[i].mid == 3 && !w.in[i].share.thanked {
+		j := w.giver(i)
+		return j < 0 || w.in[j].proc == frozen
 	}
 	if own.Do(a.do) == own.Rest { // an incumbent's start takes much less than these pauses
 		switch own.Pause(a.pause) {

@@ -11,10 +11,11 @@ import (
 
 // sharing is what the control layer of an instance has and has under way.
 type sharing struct {
-	spare    bool // it holds a copy of a listener, and does not accept on it
-	synced   bool // the one to which it holds a connection tells it what kubelet says
-	giveTo   uint8
-	given    uint8    // what it has yet to hear: the newcomer accepts, or does not
+	spare    bool     // it holds a copy of a listener, and does not accept on it
+	synced   bool     // the one to which it holds a connection tells it what kubelet says
+	giveTo   uint8    // the newcomer to which it gives its listener
+	given    uint8    // what it has yet to hear of that: it accepts, or it does not
+	thanked  bool     // a newcomer: the giver has stopped accepting and told the holders of its spares
 	word     own.News // what it has yet to hear of kubelet, 0 if nothing
 	orphaned bool     // it has yet to see that the connection of the acceptor has ended
 	told     own.Kubelet
@@ -93,13 +94,13 @@ func (w *world) holdOn(i int, sight own.Sight) {
 	case !w.shares:
 		in.holds, in.early = 0, false
 	}
-	in.excused = w.shares && sight == own.Silent && w.anyFrozen()
+	in.excused = in.excused && (in.st.due || in.st.stale || in.st.orphan) || w.shares && sight == own.Silent && w.anyFrozen()
 }
 
 // heirIsDue says that a look of i may end: it takes longer than it takes an heir to
 // resume, whose answer it then gets.
 func (w *world) heirIsDue(i int) bool {
-	if s, _ := w.sight(i); s != own.Silent {
+	if s, _ := w.sight(i); s != own.Silent || w.in[i].st.orphan { // an orphan's look is cut short
 		return true
 	}
 	for j := range w.in {
@@ -116,15 +117,7 @@ func (w *world) hangUp(i int) {
 	if !w.shares {
 		return
 	}
-	for k := range w.in {
-		in := &w.in[k]
-		if in.share.giveTo == uint8(i+1) {
-			in.share.giveTo, in.share.given = 0, fails
-		}
-		if in.holds == uint8(i+1) && in.share.synced {
-			in.share.synced, in.share.orphaned = false, true
-		}
-	}
+	w.forsakes(i)
 	w.letGoOfSpares(i)
 }
 
@@ -157,7 +150,31 @@ func (w *world) giver(i int) int {
 	return -1
 }
 
-// adopt: i asks the acceptor, begins to accept, and says so.
+// forsakes ends what i is to others: the acceptor, or the newcomer to which one gives
+// its listener. Of those who had spares of it, the newest goes on with what it knows;
+// the others can not know what kubelet says to that one.
+func (w *world) forsakes(i int) {
+	newest := true
+	for k := slots - 1; k >= 0; k-- {
+		in := &w.in[k]
+		if in.holds == uint8(i+1) && in.share.synced {
+			in.share.synced, in.share.orphaned = false, true
+			if !newest {
+				in.share.word = own.KubeletLeft
+			}
+			newest = false
+		}
+		if g := &in.share; g.giveTo == uint8(i+1) {
+			g.giveTo = 0
+			if g.given == 0 {
+				g.given = fails
+			}
+		}
+	}
+}
+
+// adopt: i asks the acceptor, begins to accept, says so, and waits until that one has
+// stopped and has told the holders of its spares. Until then it answers no call of kubelet's.
 func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) error) error {
 	in, j := &w.in[i], w.giver(i)
 	switch in.mid {
@@ -169,7 +186,7 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 		if w.k.old {
 			return w.notAdopted(i, own.NotAdopted, true)
 		}
-		fair := !w.quiet()
+		fair := !w.quiet() || w.in[j].excused // it has to publish itself
 		answer, err := w.ask(j, ev(own.GiveAsked))
 		if err != nil {
 			return err
@@ -190,8 +207,12 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 		if j < 0 || !w.mine(i) {
 			return w.notAdopted(i, own.Deferred, false)
 		}
-		from := &w.in[j]
-		from.share.giveTo, from.share.given, from.holds, from.share.synced = 0, accepts, uint8(i+1), true
+		w.in[j].share.given = accepts
+	case 3:
+		if !in.share.thanked {
+			return w.notAdopted(i, own.Deferred, false)
+		}
+		in.share.thanked = false
 		return done(ev(own.Adopted))
 	}
 	in.mid++
@@ -200,9 +221,8 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 
 func (w *world) notAdopted(i int, n own.News, excused bool) error {
 	in := &w.in[i]
-	if j := w.giver(i); j >= 0 {
-		w.in[j].share.giveTo, w.in[j].share.given = 0, fails
-	}
+	w.forsakes(i)
+	in.share.thanked = false
 	if in.open {
 		w.closeListener(uint8(i + 1))
 	}
@@ -216,6 +236,12 @@ func (w *world) notAdopted(i int, n own.News, excused bool) error {
 func (w *world) yields(i int) {
 	in := &w.in[i]
 	in.open, in.share.spare = false, true
+	if to := in.share.giveTo; to != 0 {
+		in.holds, in.share.synced, in.share.giveTo = to, true, 0
+		w.in[to-1].share.thanked = true
+	} else {
+		in.share.orphaned = true // the newcomer has gone meanwhile
+	}
 	for k := range w.in {
 		if o := &w.in[k]; o.holds == uint8(i+1) && o.share.synced {
 			o.share.synced, o.share.word = false, own.KubeletLeft
@@ -245,7 +271,7 @@ func (w *world) isHeir(i int) bool {
 	}
 	for j := i + 1; j < slots; j++ {
 		o := &w.in[j]
-		if o.proc == alive && o.at && (o.share.orphaned || o.st.orphan || o.open) {
+		if o.proc == alive && o.at && (o.share.orphaned || o.st.orphan || own.Op(o.st.op) == own.Resuming || o.open) {
 			return false
 		}
 	}
@@ -265,11 +291,21 @@ func (w *world) sharingMoves(i int, out []move) []move {
 	add(hearsWord, in.share.word != 0 && in.share.given == 0)
 	add(hearsGiven, in.share.given != 0)
 	add(isOrphaned, w.isHeir(i) && in.share.word == 0 && in.share.given == 0) // what was said before comes first
-	add(tiresOfTaker, in.share.giveTo != 0 && w.in[max(in.share.giveTo, 1)-1].proc == frozen)
+	add(tiresOfTaker, in.share.giveTo != 0 && in.share.given == 0 && w.in[max(in.share.giveTo, 1)-1].proc == frozen)
 	add(learns, running && w.k.old && in.st.accepting && w.mine(i) && !in.st.stale)
 	add(confirmsAndKilled, w.left.Crashes > 0 && w.k.conn == uint8(i+1))
+	add(cannotTell, w.left.Cuts > 0 && running && in.st.accepting && w.mine(i) && w.hasSpares(i))
 	add(handshakeFails, w.left.Failures > 0 && in.n > 0 && own.Do(in.queue[0].do) == own.Adopt)
 	return out
+}
+
+func (w *world) hasSpares(i int) bool {
+	for k := range w.in {
+		if w.in[k].holds == uint8(i+1) && w.in[k].share.synced {
+			return true
+		}
+	}
+	return false
 }
 
 // spareFor says that the one to which i holds a connection can give it a spare, or, if
@@ -318,9 +354,12 @@ func (w *world) applySharing(mv move) error {
 			n = own.NotGiven
 		}
 		in.share.given = 0
-		return w.tell(i, ev(n))
+		err := w.tell(i, ev(n))
+		in.share.giveTo = 0
+		return err
 	case isOrphaned:
 		in.share.orphaned = false
+		in.excused = in.excused || w.anyFrozen() // one with a newer spare, which knows more
 		return w.tell(i, ev(own.Orphaned))
 	case tiresOfTaker:
 		in.share.giveTo = 0
@@ -331,6 +370,11 @@ func (w *world) applySharing(mv move) error {
 		w.left.Crashes--
 		w.k.reg, w.k.conn = w.k.want, 0
 		w.dies(i)
+	case cannotTell:
+		w.left.Cuts--
+		w.forsakes(i)
+		in.excused = true
+		return w.tell(i, ev(own.Outdated))
 	case handshakeFails:
 		w.left.Failures--
 		return w.notAdopted(i, own.NotAdopted, true)

@@ -64,15 +64,11 @@ func running(s State, e Event) (State, []Action) {
 	}
 	switch e.News {
 	case LeaseHeld, LeaseMissed:
-		s = settle(s, e)
-		return look(s)
+		return next(settle(s, e))
 	case Saw:
 		return saw(s, e)
 	case Rested:
-		if heir(s) {
-			return resume(s)
-		}
-		return look(s)
+		return next(s)
 	case DriverUp:
 		return publish(s)
 	case DriverDown, PublishFailed:
@@ -295,6 +291,14 @@ func idle(s State) (State, []Action) {
 	}
 	s.Op = Idle
 	return s, nil
+}
+
+// next looks, unless it is known what to do: a look that nobody answers takes long.
+func next(s State) (State, []Action) {
+	if heir(s) { // guard: resume-at-once (I9)
+		return resume(s)
+	}
+	return look(s)
 }
 
 func look(s State) (State, []Action) {

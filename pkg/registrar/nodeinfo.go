@@ -124,27 +124,39 @@ func (f *informer) check(ctx context.Context) {
 	f.mu.Lock()
 	leads, of, had, due, active := f.leads, f.of, f.digest, f.due, f.active
 	f.mu.Unlock()
-	changed := leads != of
+	restarted := leads != of && of != endpoint.ID{} // else what was inherited is compared
+	mode := f.r.cfg.OnDriverRestart
+	wait := takeoverFor
+	if !restarted || leads.Made < of.Made {
+		wait = 0 // nobody takes over from one that has just done so, nor for an older process
+	}
 	switch {
-	case !active || !due && !changed:
+	case !active || !due && leads == of:
 		return
-	case f.r.cfg.OnDriverRestart == RestartNever:
+	case restarted && mode == RestartNever && !due:
+		f.mu.Lock()
+		f.of = leads
+		f.mu.Unlock()
 		return
-	case changed && (due || f.r.cfg.OnDriverRestart == RestartAlways):
-		f.outdated(ctx, "Another process of the CSI driver answers: announcing it again")
+	case restarted && mode != RestartNever && (due || mode == RestartAlways):
+		f.outdated(ctx, wait, "Another process of the CSI driver answers: announcing it again")
 		return
 	}
-	digest, of, err := f.ask(ctx)
+	digest, now, err := f.ask(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	f.mu.Lock()
-	current := f.active && f.leads == of && f.digest == had && f.due == due
+	current := f.active && f.digest == had && f.due == due && (f.leads == now || due && now == of)
 	if current && (due || err == nil && digest == had) {
-		f.digest, f.of, f.due = digest, of, false
+		f.digest, f.of, f.due = digest, now, false
 	}
+	again := f.leads != now
 	f.mu.Unlock()
 	if current && due {
+		if again { // the driver has restarted since
+			signal(f.wake)
+		}
 		f.r.share.Load().knows(digest)
 	}
 	switch {
@@ -152,12 +164,12 @@ func (f *informer) check(ctx context.Context) {
 		signal(f.wake) // kubelet or the driver has moved on
 	case due && err != nil:
 		klog.V(2).InfoS("The driver's node info is not known; it counts as changed at the driver's next restart", "because", err.Error())
-	case due:
+	case due, mode == RestartNever:
 	case err != nil:
-		f.outdated(ctx, "Another process of the CSI driver answers, and its node info cannot be compared: announcing it again, so that kubelet asks", "because", err.Error())
+		f.outdated(ctx, wait, "The CSI driver that answers now is another process, and its node info cannot be compared: announcing it again, so that kubelet asks", "because", err.Error())
 	case digest != had:
-		f.outdated(ctx, "Another process of the CSI driver answers, with other node info: announcing it again, so that kubelet learns it")
-	default:
+		f.outdated(ctx, wait, "The CSI driver that answers now gives other node info: announcing it again, so that kubelet learns it")
+	case restarted:
 		klog.InfoS("Another process of the CSI driver answers, with the same node info: kubelet need not know")
 	}
 }
@@ -177,9 +189,9 @@ func (f *informer) ask(ctx context.Context) (digest string, of endpoint.ID, err 
 	}
 }
 
-// outdated has kubelet told anew, unless another instance does so meanwhile.
-func (f *informer) outdated(ctx context.Context, words string, args ...any) {
-	pause(ctx, takeoverFor)
+// outdated has kubelet told anew, after wait, unless another instance does so meanwhile.
+func (f *informer) outdated(ctx context.Context, wait time.Duration, words string, args ...any) {
+	pause(ctx, wait)
 	f.mu.Lock()
 	active := f.active
 	f.active = false // until kubelet has confirmed the next

@@ -32,7 +32,7 @@ func TestADriverRestartsAlone(t *testing.T) {
 			eventually(t, "published", func() bool { return exists(n.path()) })
 			before := inode(t, n.path())
 			n.kubelet(&registerapi.RegistrationStatus{PluginRegistered: true})
-			eventually(t, "the registrar knows what kubelet has", func() bool { return r.info.has() != "" || test.mode == RestartNever })
+			eventually(t, "the registrar knows what kubelet has", func() bool { return r.info.has() != "" })
 
 			first.server.Stop()
 			(&generation{n: n, id: "second", node: test.node}).start()
@@ -43,7 +43,7 @@ func TestADriverRestartsAlone(t *testing.T) {
 			eventually(t, "the endpoint leads to the second, and it was looked at", func() bool {
 				r.info.mu.Lock()
 				defer r.info.mu.Unlock()
-				return r.info.leads == r.info.of || test.mode == RestartNever && n.reached() == "second"
+				return n.reached() == "second" && r.info.leads == r.info.of
 			})
 			if inode(t, n.path()) != before {
 				t.Error("announced again, and nothing has changed")

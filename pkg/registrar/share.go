@@ -121,12 +121,15 @@ func (s *sharing) give(ctx context.Context, conn *control.Conn, hello control.He
 		_ = conn.Send(ctx, no)
 		return
 	}
-	if err := s.handOver(ctx, conn); err != nil {
+	spare, err := s.handOver(ctx, conn)
+	if err == nil && !s.moved(spare, conn, hello.Instance) {
+		err = errors.New("another listener was published meanwhile")
+	}
+	if err != nil {
 		klog.InfoS("The registration socket was not handed over, this instance keeps it", "host", hello.Host, "because", err.Error())
 		s.tellLoop(ctx, shareEvent{news: own.NotGiven})
 		return
 	}
-	s.moved(conn, hello.Instance)
 	s.tellLoop(ctx, shareEvent{news: own.Given})
 	klog.InfoS("Handed the registration socket over, standing by with a copy; kubelet notices nothing", "host", hello.Host, "version", hello.Release)
 	s.follow(ctx, conn)
@@ -161,7 +164,7 @@ func (s *sharing) lend(ctx context.Context, conn *control.Conn, hello control.He
 		_ = conn.Send(ctx, control.Publish{Reason: "this instance does not accept", Again: true})
 		return
 	}
-	if err := s.handOver(ctx, conn); err != nil {
+	if _, err := s.handOver(ctx, conn); err != nil {
 		klog.V(2).InfoS("No copy of the registration socket for an instance that stands by", "host", hello.Host, "because", err.Error())
 		return
 	}
@@ -169,27 +172,27 @@ func (s *sharing) lend(ctx context.Context, conn *control.Conn, hello control.He
 }
 
 // handOver sends a copy of the listener to a peer that has just answered: one that is
-// frozen would let connections pile up in it.
-func (s *sharing) handOver(ctx context.Context, conn *control.Conn) error {
+// frozen would let connections pile up in it. It returns what was copied.
+func (s *sharing) handOver(ctx context.Context, conn *control.Conn) (*regsocket.Spare, error) {
 	nonce := uint64(time.Now().UnixNano())
 	if err := step(ctx, func(ctx context.Context) error { return conn.Send(ctx, control.Ready{Nonce: nonce}) }); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.await(ctx, conn, control.IsReady{Nonce: nonce}); err != nil {
-		return err
+		return nil, err
 	}
 	s.mu.Lock()
 	spare, kubelet, ok := s.spare, s.kubelet, s.accepts
 	s.mu.Unlock()
 	if !ok || spare == nil {
-		return errors.New("another listener was published meanwhile")
+		return nil, errors.New("another listener was published meanwhile")
 	}
 	id := spare.ID()
 	frame := control.Handover{Dev: id.Dev, Ino: id.Ino, Changed: id.Changed, Kubelet: kubelet}
 	if err := step(ctx, func(ctx context.Context) error { return conn.SendWith(ctx, frame, spare.Control) }); err != nil {
-		return err
+		return nil, err
 	}
-	return s.await(ctx, conn, control.Accepting{})
+	return spare, s.await(ctx, conn, control.Accepting{})
 }
 
 // await receives want next, in time.

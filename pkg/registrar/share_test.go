@@ -75,6 +75,27 @@ func TestANewcomerAdoptsTheListener(t *testing.T) {
 	}
 }
 
+// Whatever is to happen when a driver restarts, a takeover is none.
+func TestATakeoverIsNoRestart(t *testing.T) {
+	for _, mode := range []string{RestartAlways, RestartNever, RestartCompare} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t)
+			first, _ := n.registered(func(c *Config) { n.shares(c); c.OnDriverRestart = mode })
+			before := inode(t, n.path())
+			second, _, _ := n.begin(func(c *Config) { n.shares(c); c.OnDriverRestart = mode })
+			eventually(t, "the second accepts, the first has a spare", func() bool { return second.accepting() && first.hasSpare() })
+			eventually(t, "the second has compared", func() bool {
+				second.info.mu.Lock()
+				defer second.info.mu.Unlock()
+				return second.info.leads == second.info.of || mode == RestartNever
+			})
+			if inode(t, n.path()) != before {
+				t.Error("announced again")
+			}
+		})
+	}
+}
+
 func TestNothingIsHandedOver(t *testing.T) {
 	for name, second := range map[string]func(*node, *Config){
 		"kubelet would be told another endpoint": func(n *node, c *Config) { n.shares(c); c.KeepEndpoint = false },

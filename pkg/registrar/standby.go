@@ -28,7 +28,7 @@ func (s *sharing) hello(wants control.Wish, endpoint string) control.Hello {
 
 // adopt asks the acceptor for its listener. The spare it returns is of the listener at
 // the path; accepted has to be called once this instance accepts on it.
-func (s *sharing) adopt(ctx context.Context, acceptor registration.Identity, endpoint string) (spare *regsocket.Spare, conn *control.Conn, kubelet control.Kubelet, err error) {
+func (s *sharing) adopt(ctx context.Context, acceptor registration.Identity, endpoint string) (*regsocket.Spare, *control.Conn, control.Kubelet, error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptFor)
 	defer cancel()
 	hello := s.hello(control.WantsListener, endpoint)
@@ -129,12 +129,17 @@ func (s *sharing) becomes(ctx context.Context, spare *regsocket.Spare, endpoint 
 	}
 }
 
-// moved is told that the newcomer on conn accepts now: the others follow that one.
-func (s *sharing) moved(conn *control.Conn, instance string) {
+// moved is told that the newcomer on conn accepts on the listener of which spare is a
+// copy: the others follow that one. It reports whether that is still the one here.
+func (s *sharing) moved(spare *regsocket.Spare, conn *control.Conn, instance string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.spare != spare || !s.accepts {
+		return false
+	}
 	s.accepts, s.acceptor, s.follows, s.newer = false, conn, instance, 0
 	s.endHolders()
+	return true
 }
 
 // endHolders sends the holders of spares to the new acceptor. Called with mu held.

@@ -43,6 +43,8 @@ type config struct {
 	identityDelay, nodeInfoDelay    time.Duration
 	nodeInfoFailures                int64
 	nodeInfoUntil                   string
+	nodeInfoWhile                   string
+	nodeInfoSlowFails               bool
 	graceful, removeFirst, unlink   bool
 	refuseLive                      bool
 	mount, data                     string
@@ -59,6 +61,8 @@ func main() {
 	flag.DurationVar(&c.stopDelay, "stop-delay", 0, "go on serving for this long after SIGTERM")
 	flag.DurationVar(&c.identityDelay, "identity-delay", 0, "answer GetPluginInfo, GetPluginCapabilities and Probe only after this long")
 	flag.DurationVar(&c.nodeInfoDelay, "node-info-delay", 0, "answer NodeGetInfo only after this long")
+	flag.StringVar(&c.nodeInfoWhile, "node-info-delay-while", "", "the delay is only for NodeGetInfo that comes while this file exists; a line says when it begins")
+	flag.BoolVar(&c.nodeInfoSlowFails, "node-info-slow-fails", false, "fail NodeGetInfo after its delay")
 	flag.Int64Var(&c.nodeInfoFailures, "node-info-failures", 0, "fail the first N NodeGetInfo")
 	flag.StringVar(&c.nodeInfoUntil, "node-info-until", "", "fail NodeGetInfo until this file exists")
 	flag.BoolVar(&c.graceful, "graceful", true, "wait for calls and connections at the end")
@@ -212,7 +216,13 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	asked := n.asked.Add(1)
-	pause(ctx, n.nodeInfoDelay)
+	if n.slow() {
+		fmt.Println("a slow answer begins")
+		pause(ctx, n.nodeInfoDelay)
+		if n.nodeInfoSlowFails {
+			return nil, status.Error(codes.Unavailable, "node info is not known yet, it took too long")
+		}
+	}
 	if asked <= n.nodeInfoFailures {
 		return nil, status.Errorf(codes.Unavailable, "node info is not known yet (call %d, to fail: %d)", asked, n.nodeInfoFailures)
 	}
@@ -222,4 +232,13 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 		}
 	}
 	return &csi.NodeGetInfoResponse{NodeId: n.nodeID}, nil
+}
+
+// slow says whether a NodeGetInfo that comes now is answered late.
+func (n *node) slow() bool {
+	if n.nodeInfoDelay <= 0 || n.nodeInfoWhile == "" {
+		return n.nodeInfoDelay > 0
+	}
+	_, err := os.Stat(n.nodeInfoWhile)
+	return err == nil
 }

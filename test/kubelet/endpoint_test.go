@@ -9,9 +9,10 @@ import (
 	"github.com/holdfast-csi/node-driver-registrar/test/kubelet/harness"
 )
 
-// reachedWithin is what I10 promises: while a registrar lives, and a driver answers on
-// an inode that had a name, kubelet reaches one at the announced endpoint again.
-const reachedWithin = 20 * time.Millisecond
+// reachedWithin is ten times what I10 promises: while a registrar lives, and a driver
+// answers on an inode that had a name, kubelet reaches one at the announced endpoint
+// again. These tests run side by side, with the race detector; make bench measures.
+const reachedWithin = 200 * time.Millisecond
 
 // pod is one pod of the driver's DaemonSet.
 type pod struct{ driver, registrar *harness.Proc }

@@ -124,7 +124,7 @@ func TestFromKilledIncumbent(t *testing.T) {
 // by, and leaves without touching what is not its own.
 func TestToIncumbent(t *testing.T) {
 	t.Parallel()
-	n, _, _, ours := registered(t)
+	n, _, _, ours := registered(t, silent)
 	incumbent := n.Start(harness.Incumbent)
 	n.AwaitAcceptor(soon, incumbent)
 	n.AwaitQuiet(onePair, soon)
@@ -151,7 +151,7 @@ func TestBesideALaterIncumbent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, _, _, ours := registered(t)
+			n, _, _, ours := registered(t, silent)
 			incumbent := n.Start(harness.Incumbent)
 			n.AwaitAcceptor(soon, incumbent)
 			n.AwaitQuiet(3*time.Second, soon)

@@ -14,29 +14,30 @@ import (
 
 // TestAcceptorKilled: with a survivor the registration goes on, without a remove
 // that kubelet could see.
-func TestAcceptorKilled(t *testing.T) {
-	t.Parallel()
-	n, _, _, survivor, acceptor := overlap(t)
+func TestAcceptorKilled(t *testing.T) { inBothModes(t, acceptorKilled) }
+
+func acceptorKilled(t *testing.T, m mode) {
+	n, _, _, survivor, acceptor := overlap(t, m)
 	began := n.Mark("the acceptor is killed")
 	acceptor.Kill()
 	n.AwaitAcceptor(soon, survivor)
 	n.AwaitQuiet(onePair, soon)
 	n.AwaitRegistered(soon)
-	n.AssertFileEvents(began, 1, 0)
-	n.AssertOut(began, onePairAtMost, 1)
+	m.assertTakeover(n, began)
 	survivor.Terminate()
 	n.AwaitGone(soon)
 	n.AssertLeft()
 }
 
 // TestKilledAlone: nobody is there to repair anything; the next start does.
-func TestKilledAlone(t *testing.T) {
-	t.Parallel()
-	n, _, _, ours := registered(t)
+func TestKilledAlone(t *testing.T) { inBothModes(t, killedAlone) }
+
+func killedAlone(t *testing.T, m mode) {
+	n, _, _, ours := registered(t, m)
 	began := n.Mark("the only one is killed")
 	ours.Kill()
 	n.AwaitQuiet(onePair, soon)
-	n.AssertLeft(lease, sock)
+	n.AssertLeft(m.left(n, ours)...)
 	n.AssertOut(began, 0, 0)
 
 	next := n.Start(harness.Ours)
@@ -53,8 +54,11 @@ func TestKilledAlone(t *testing.T) {
 // TestAcceptorKilledWhileTheDriverIsDown: a survivor whose driver does not
 // answer has nothing to announce; it does so when the driver is back.
 func TestAcceptorKilledWhileTheDriverIsDown(t *testing.T) {
-	t.Parallel()
-	n, _, driver, survivor, acceptor := overlap(t)
+	inBothModes(t, acceptorKilledWhileTheDriverIsDown)
+}
+
+func acceptorKilledWhileTheDriverIsDown(t *testing.T, m mode) {
+	n, _, driver, survivor, acceptor := overlap(t, m)
 	driver.Kill()
 	began := n.Mark("the acceptor is killed, the driver is down")
 	acceptor.Kill()
@@ -79,18 +83,19 @@ func TestSocketRemovedOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
-		n, _, _, ours := registered(t)
+		n, _, _, ours := registered(t, silent)
 		removeOnce(t, n, ours)
 		ours.Terminate()
 		n.AssertLeft()
 	})
 	t.Run("with a standby", func(t *testing.T) {
-		t.Parallel()
-		n, _, _, standby, acceptor := overlap(t)
-		removeOnce(t, n, acceptor, standby)
-		acceptor.Terminate()
-		standby.Terminate()
-		n.AssertLeft()
+		inBothModes(t, func(t *testing.T, m mode) {
+			n, _, _, standby, acceptor := overlap(t, m)
+			removeOnce(t, n, acceptor, standby)
+			acceptor.Terminate()
+			standby.Terminate()
+			n.AssertLeft()
+		})
 	})
 }
 
@@ -111,7 +116,7 @@ func removeOnce(t *testing.T, n *harness.Node, healers ...*harness.Proc) {
 // TestSocketRemovedFiftyTimes: it is put back each time, in no time.
 func TestSocketRemovedFiftyTimes(t *testing.T) {
 	t.Parallel()
-	n, _, _, ours := registered(t)
+	n, _, _, ours := registered(t, silent)
 	began := time.Now()
 	var took []time.Duration
 	for range 50 {
@@ -174,9 +179,10 @@ func TestPathIsNotOurs(t *testing.T) {
 
 // TestAcceptorFrozen: a standby takes over from an acceptor that answers no
 // more, and keeps the path when the other thaws.
-func TestAcceptorFrozen(t *testing.T) {
-	t.Parallel()
-	n, _, _, survivor, acceptor := overlap(t)
+func TestAcceptorFrozen(t *testing.T) { inBothModes(t, acceptorFrozen) }
+
+func acceptorFrozen(t *testing.T, m mode) {
+	n, _, _, survivor, acceptor := overlap(t, m)
 	began := time.Now()
 	acceptor.Freeze()
 	n.AwaitAcceptor(patient, survivor)
@@ -199,28 +205,29 @@ func TestAcceptorFrozen(t *testing.T) {
 
 // TestStandbyFrozen: the acceptor leaves beside a frozen standby. It cannot know
 // whether the other lives: the path stays, and the other puts it right.
-func TestStandbyFrozen(t *testing.T) {
-	t.Parallel()
-	n, _, _, standby, acceptor := overlap(t)
+func TestStandbyFrozen(t *testing.T) { inBothModes(t, standbyFrozen) }
+
+func standbyFrozen(t *testing.T, m mode) {
+	n, _, _, standby, acceptor := overlap(t, m)
 	standby.Freeze()
 	began := n.Mark("the acceptor leaves beside a frozen standby")
 	acceptor.Terminate()
-	n.AssertLeft(lease, sock)
+	n.AssertLeft(m.left(n, standby)...)
 	standby.Thaw()
 	n.AwaitAcceptor(soon, standby)
 	n.AwaitQuiet(onePair, soon)
 	n.AwaitRegistered(soon)
-	n.AssertFileEvents(began, 1, 0)
-	n.AssertOut(began, onePairAtMost, 1)
+	m.assertTakeover(n, began)
 	standby.Terminate()
 	n.AwaitGone(soon)
 	n.AssertLeft()
 }
 
 // TestFrozenAlone: the only one is frozen, a new one starts and takes over.
-func TestFrozenAlone(t *testing.T) {
-	t.Parallel()
-	n, _, _, frozen := registered(t)
+func TestFrozenAlone(t *testing.T) { inBothModes(t, frozenAlone) }
+
+func frozenAlone(t *testing.T, m mode) {
+	n, _, _, frozen := registered(t, m)
 	frozen.Freeze()
 	began := time.Now()
 	next := n.Start(harness.Ours)
@@ -231,7 +238,7 @@ func TestFrozenAlone(t *testing.T) {
 	n.AssertOut(began, onePairAtMost, 1)
 	// A frozen one may live: the path stays.
 	next.Terminate()
-	n.AssertLeft(lease, sock)
+	n.AssertLeft(m.left(n, frozen)...)
 	frozen.Thaw()
 	n.AwaitAcceptor(soon, frozen)
 	n.AwaitRegistered(soon)
@@ -243,9 +250,10 @@ func TestFrozenAlone(t *testing.T) {
 // TestBacklogFull: the acceptor is frozen and so many have connected that the
 // kernel refuses more. That is no reason to believe that nobody is there, nor to
 // wait for ever.
-func TestBacklogFull(t *testing.T) {
-	t.Parallel()
-	n, _, _, survivor, acceptor := overlap(t)
+func TestBacklogFull(t *testing.T) { inBothModes(t, backlogFull) }
+
+func backlogFull(t *testing.T, m mode) {
+	n, _, _, survivor, acceptor := overlap(t, m)
 	acceptor.Freeze()
 	began := time.Now()
 	queued, err := fillBacklog(n.Path)

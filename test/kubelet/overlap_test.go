@@ -18,14 +18,13 @@ func median(d []time.Duration) time.Duration {
 
 // overlap adds a second registrar of ours to a registered first one and waits
 // until it has taken over and kubelet is at rest. It checks the takeover.
-func overlap(t *testing.T) (n *harness.Node, kubelet, driver, old, newer *harness.Proc) {
+func overlap(t *testing.T, m mode) (n *harness.Node, kubelet, driver, old, newer *harness.Proc) {
 	t.Helper()
-	n, kubelet, driver, old = registered(t)
+	n, kubelet, driver, old = registered(t, m)
 	newer = n.Start(harness.Ours)
 	n.AwaitAcceptor(soon, newer)
 	n.AwaitQuiet(onePair, soon)
-	n.AssertFileEvents(newer.Started, 1, 0)
-	n.AssertOut(newer.Started, onePairAtMost, 1)
+	m.assertTakeover(n, newer.Started)
 	if !n.Registered() {
 		n.Fatalf("not registered after the takeover")
 	}
@@ -34,9 +33,10 @@ func overlap(t *testing.T) (n *harness.Node, kubelet, driver, old, newer *harnes
 
 // TestOverlapOldLeaves: a rolling update. After the old one's exit the CSINode
 // never lacks the driver, and kubelet sees nothing.
-func TestOverlapOldLeaves(t *testing.T) {
-	t.Parallel()
-	n, _, _, old, newer := overlap(t)
+func TestOverlapOldLeaves(t *testing.T) { inBothModes(t, overlapOldLeaves) }
+
+func overlapOldLeaves(t *testing.T, m mode) {
+	n, _, _, old, newer := overlap(t, m)
 	began := n.Mark("the old one leaves")
 	old.Terminate()
 	n.AwaitQuiet(onePair, soon)
@@ -48,17 +48,17 @@ func TestOverlapOldLeaves(t *testing.T) {
 	n.AssertLeft()
 }
 
-// TestOverlapNewLeaves: a hand-back costs at most one unregister and register,
-// and kubelet sees no remove.
-func TestOverlapNewLeaves(t *testing.T) {
-	t.Parallel()
-	n, _, _, old, newer := overlap(t)
+// TestOverlapNewLeaves: a hand-back costs nothing, or where takeovers are announced
+// at most one unregister and register, and kubelet sees no remove.
+func TestOverlapNewLeaves(t *testing.T) { inBothModes(t, overlapNewLeaves) }
+
+func overlapNewLeaves(t *testing.T, m mode) {
+	n, _, _, old, newer := overlap(t, m)
 	began := n.Mark("the new one leaves")
 	newer.Terminate()
 	n.AwaitAcceptor(soon, old)
 	n.AwaitQuiet(onePair, soon)
-	n.AssertOut(began, onePairAtMost, 1)
-	n.AssertFileEvents(began, 1, 0)
+	m.assertTakeover(n, began)
 	n.AwaitRegistered(soon)
 	old.Terminate()
 	n.AwaitGone(soon)
@@ -67,16 +67,16 @@ func TestOverlapNewLeaves(t *testing.T) {
 
 // TestOverlapOldLeavesAtOnce: the old one leaves in the middle of kubelet's work
 // on the takeover, as it does when both containers are quick.
-func TestOverlapOldLeavesAtOnce(t *testing.T) {
-	t.Parallel()
-	n, _, _, old := registered(t)
+func TestOverlapOldLeavesAtOnce(t *testing.T) { inBothModes(t, overlapOldLeavesAtOnce) }
+
+func overlapOldLeavesAtOnce(t *testing.T, m mode) {
+	n, _, _, old := registered(t, m)
 	newer := n.Start(harness.Ours)
 	n.AwaitAcceptor(soon, newer)
 	old.Terminate()
 	n.AwaitQuiet(onePair, soon)
 	n.AwaitRegistered(soon)
-	n.AssertOut(newer.Started, onePairAtMost, 1)
-	n.AssertFileEvents(newer.Started, 1, 0)
+	m.assertTakeover(n, newer.Started)
 	newer.Terminate()
 	n.AwaitGone(soon)
 	n.AssertLeft()
@@ -84,9 +84,10 @@ func TestOverlapOldLeavesAtOnce(t *testing.T) {
 
 // TestTakeoverRefusesNoDial: whoever dials the path while a newcomer takes over
 // reaches somebody.
-func TestTakeoverRefusesNoDial(t *testing.T) {
-	t.Parallel()
-	n, _, _, old := registered(t)
+func TestTakeoverRefusesNoDial(t *testing.T) { inBothModes(t, takeoverRefusesNoDial) }
+
+func takeoverRefusesNoDial(t *testing.T, m mode) {
+	n, _, _, old := registered(t, m)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	dials := harness.DialConstantly(ctx, n.Path)
@@ -105,9 +106,10 @@ func TestTakeoverRefusesNoDial(t *testing.T) {
 }
 
 // TestBothLeaveAtOnce: nothing is left, whoever wins.
-func TestBothLeaveAtOnce(t *testing.T) {
-	t.Parallel()
-	n, _, _, old, newer := overlap(t)
+func TestBothLeaveAtOnce(t *testing.T) { inBothModes(t, bothLeaveAtOnce) }
+
+func bothLeaveAtOnce(t *testing.T, m mode) {
+	n, _, _, old, newer := overlap(t, m)
 	for range 10 {
 		leave(n, 0, old, newer)
 		old, newer = n.Start(harness.Ours), n.Start(harness.Ours)
@@ -137,8 +139,9 @@ func leave(n *harness.Node, gap time.Duration, procs ...*harness.Proc) {
 // leaver waits 250 ms for the lease, and once more at its end: without that a
 // peer which leaves just then sees an answer, goes, and leaves a dead socket (14
 // of 20, measured). Hence the many steps about 250 ms.
-func TestLeaversApart(t *testing.T) {
-	t.Parallel()
+func TestLeaversApart(t *testing.T) { inBothModes(t, leaversApart) }
+
+func leaversApart(t *testing.T, m mode) {
 	coarse := []int{0, 1, 5, 10, 20, 50, 80, 100, 120, 150, 180, 200, 220, 280, 300}
 	var fine []int
 	for ms := 235; ms <= 275; ms++ {
@@ -148,8 +151,12 @@ func TestLeaversApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := harness.New(t, bin)
+			n.Args = []string{m.flag()}
 			n.StartDriver()
 			for _, ms := range gaps {
+				if t.Failed() {
+					return // the trace ends with it
+				}
 				if ms < 235 || ms > 275 {
 					leaveApart(n, ms, false)
 				}
@@ -175,11 +182,13 @@ func leaveApart(n *harness.Node, ms int, acceptorFirst bool) {
 
 // TestFiveLeaveInAnyOrder: five start at once, and leave in any order and any
 // rhythm; nothing is left.
-func TestFiveLeaveInAnyOrder(t *testing.T) {
-	t.Parallel()
+func TestFiveLeaveInAnyOrder(t *testing.T) { inBothModes(t, fiveLeaveInAnyOrder) }
+
+func fiveLeaveInAnyOrder(t *testing.T, m mode) {
 	seed := seedFromEnv(t)
 	random := rand.New(rand.NewPCG(seed, 5))
 	n := harness.New(t, bin)
+	n.Args = []string{m.flag()}
 	n.StartKubelet()
 	n.StartDriver()
 	for round := range 6 {

@@ -15,7 +15,7 @@ import (
 // to be done, and nothing is.
 func TestKubeletRestarts(t *testing.T) {
 	t.Parallel()
-	n, kubelet, _, ours := registered(t)
+	n, kubelet, _, ours := registered(t, silent)
 	began := n.Mark("kubelet restarts")
 	kubelet.Terminate()
 	n.StartKubelet()
@@ -33,7 +33,7 @@ func TestKubeletRestarts(t *testing.T) {
 // next overlap ends as cleanly as any.
 func TestKubeletRestartsWiped(t *testing.T) {
 	t.Parallel()
-	n, kubelet, _, old := registered(t)
+	n, kubelet, _, old := registered(t, silent)
 	kubelet.Terminate()
 	began := n.Mark("the directory is emptied")
 	wipe(t, n.Registry)
@@ -76,7 +76,7 @@ func wipe(t *testing.T, dir string) {
 // restarted, as a container is; in the end the driver is registered.
 func TestKubeletRestartsDirectoryReplaced(t *testing.T) {
 	t.Parallel()
-	n, kubelet, _, ours := registered(t)
+	n, kubelet, _, ours := registered(t, silent)
 	kubelet.Terminate()
 	n.Mark("the directory is replaced")
 	removeAll(t, n.Registry)
@@ -158,7 +158,8 @@ func mounted(t *testing.T, n *harness.Node, dir string) (launcher []string, insi
 }
 
 // TestDriverDirectoryReplacedUnderAMount: the same for the driver's directory: no
-// driver will ever be seen in the old one.
+// driver will ever be seen in the old one. Even a registrar that does not watch it
+// finds out when it next looks for its driver, which it does to announce it.
 func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -168,7 +169,7 @@ func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
 	n.StartKubelet()
 	driver := n.StartDriver()
 	container, inside := mounted(t, n, n.Dir)
-	ours := n.StartUnder(container, harness.Ours, "--csi-address="+filepath.Join(inside, "csi.sock"))
+	ours := n.StartUnder(container, harness.Ours, "--compat=strict", "--csi-address="+filepath.Join(inside, "csi.sock"))
 	n.AwaitAcceptor(soon, ours)
 	n.AwaitRegistered(soon)
 
@@ -179,14 +180,13 @@ func TestDriverDirectoryReplacedUnderAMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.StartDriver("--node-id=next")
-	// It looks for its driver when it has something to announce.
 	if err := os.Remove(n.Path); err != nil {
 		t.Fatal(err)
 	}
 	if code := ours.AwaitExit(soon); code != 1 {
 		t.Errorf("exit %d, want 1", code)
 	}
-	next := n.StartUnder(container, harness.Ours, "--csi-address="+filepath.Join(inside, "csi.sock"))
+	next := n.StartUnder(container, harness.Ours, "--compat=strict", "--csi-address="+filepath.Join(inside, "csi.sock"))
 	n.AwaitAcceptor(soon, next)
 	n.AwaitCall("register", false, began, soon)
 	n.AwaitNodeID("next", soon)
@@ -230,7 +230,7 @@ func TestKubeletRestartsBesideAFrozenAcceptor(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
-		n, kubelet, _, ours := registered(t)
+		n, kubelet, _, ours := registered(t, silent)
 		began := time.Now()
 		ours.Freeze()
 		kubelet.Terminate()
@@ -245,22 +245,25 @@ func TestKubeletRestartsBesideAFrozenAcceptor(t *testing.T) {
 		n.AssertLeft()
 	})
 	t.Run("with a standby", func(t *testing.T) {
-		t.Parallel()
-		n, kubelet, _, standby, acceptor := overlap(t)
-		began := time.Now()
-		acceptor.Freeze()
-		kubelet.Terminate()
-		n.StartKubelet()
-		n.AwaitAcceptor(patient, standby)
-		n.AwaitRegistered(patient)
-		acceptor.Thaw()
-		n.AwaitQuiet(onePair, soon)
-		n.AwaitAcceptor(soon, standby)
-		n.AssertFileEvents(began, 1, 0)
-		n.AssertOut(began, onePairAtMost, 1)
-		acceptor.Terminate()
-		standby.Terminate()
-		n.AwaitGone(soon)
-		n.AssertLeft()
+		inBothModes(t, besideAFrozenAcceptor)
 	})
+}
+
+func besideAFrozenAcceptor(t *testing.T, m mode) {
+	n, kubelet, _, standby, acceptor := overlap(t, m)
+	began := time.Now()
+	acceptor.Freeze()
+	kubelet.Terminate()
+	n.StartKubelet()
+	n.AwaitAcceptor(patient, standby)
+	n.AwaitRegistered(patient)
+	acceptor.Thaw()
+	n.AwaitQuiet(onePair, soon)
+	n.AwaitAcceptor(soon, standby)
+	n.AssertFileEvents(began, 1, 0)
+	n.AssertOut(began, onePairAtMost, 1)
+	acceptor.Terminate()
+	standby.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeft()
 }

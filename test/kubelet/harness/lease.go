@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -57,4 +58,24 @@ func (pl *Plugin) LockLease() (release func()) {
 		f.Close()
 		pl.node.Mark("the test let go of the lease")
 	}
+}
+
+// Connections counts those to a unix socket of this name in the registration directory,
+// as the kernel tells in /proc/net/unix: accepted ones, and those that wait.
+func (pl *Plugin) Connections(name string) int {
+	pl.node.tb.Helper()
+	table, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		pl.node.Fatalf("%v", err)
+	}
+	path := filepath.Join(pl.node.Registry, name)
+	count := 0
+	for line := range strings.Lines(string(table)) {
+		// Num: RefCount Protocol Flags Type St Inode Path; the flag is that of a listener
+		f := strings.Fields(line)
+		if len(f) == 8 && f[7] == path && f[3] != "00010000" {
+			count++
+		}
+	}
+	return count
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,7 +23,7 @@ const lookTimeout = time.Second
 
 // Sight is what stands at a registration path.
 type Sight struct {
-	PID    int    // the process that listens; 0 when nobody could be connected to
+	PID    int    // the process that answered, or else that listens; 0 when nobody could be connected to
 	Driver string // the name it announces; empty when it did not answer
 	Err    error  // why there was no answer; an errno where the connection failed
 }
@@ -38,7 +40,8 @@ func (s Sight) Answered() bool { return s.Err == nil }
 
 // look asks who accepts at the path, with one connection and one GetInfo, which
 // says that it is a look and not kubelet's. The process is known from the
-// socket's credentials: the kernel gives those of who called listen.
+// socket's credentials: the kernel gives those of who called listen. One that may
+// accept on another's listener says who it is itself.
 func look(ctx context.Context, path string) Sight {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -63,11 +66,27 @@ func look(ctx context.Context, path string) Sight {
 	}
 	defer conn.Close()
 	ctx = metadata.AppendToOutgoingContext(ctx, "holdfast-look", "glance")
-	info, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
+	var said metadata.MD
+	info, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{}, grpc.Header(&said))
 	if failed := dialErr.Load(); err != nil && failed != nil {
 		err = *failed
 	}
-	return Sight{PID: int(pid.Load()), Driver: info.GetName(), Err: err}
+	sight := Sight{PID: int(pid.Load()), Driver: info.GetName(), Err: err}
+	if sharer, ok := pidOf(said); ok {
+		sight.PID = sharer
+	}
+	return sight
+}
+
+// pidOf is the process that answered with this header, if it has a control socket,
+// ".<driver>-reg.<mount namespace>.<process>.ctl".
+func pidOf(said metadata.MD) (int, bool) {
+	for _, name := range said.Get("holdfast-control") {
+		name = strings.TrimSuffix(name, ".ctl")
+		pid, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
+		return pid, err == nil
+	}
+	return 0, false
 }
 
 func credentialsOf(c net.Conn) (*unix.Ucred, error) {

@@ -25,6 +25,7 @@ type Node struct {
 	Registry string // plugins_registry
 	CSINode  *Timeline
 	Trace    *Trace
+	Args     []string // for each registrar of ours, before those that Start is given
 
 	tb    testing.TB
 	bin   Binaries

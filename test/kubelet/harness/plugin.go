@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -52,7 +54,7 @@ func (pl *Plugin) StartUnder(launcher []string, kind Kind, args ...string) *Proc
 	if kind == Incumbent {
 		program = pl.node.bin.Incumbent
 	} else {
-		args = append([]string{"-v=5"}, args...)
+		args = slices.Concat([]string{"-v=5"}, pl.node.Args, args)
 	}
 	argv := append(launcher[:len(launcher):len(launcher)], program,
 		"--csi-address="+pl.Socket, "--kubelet-registration-path="+pl.Socket, "--plugin-registration-path="+pl.node.Registry)
@@ -72,6 +74,17 @@ func (pl *Plugin) StartLateDriver(args ...string) *Proc {
 	pl.node.tb.Helper()
 	argv := append([]string{pl.node.bin.Driver, "--endpoint=" + pl.Socket, "--name=" + pl.Driver}, args...)
 	return pl.node.start(Driver, argv, nil)
+}
+
+// Control is the name of a registrar's control socket in the registration directory,
+// if it runs in the mount namespace of the test.
+func (pl *Plugin) Control(p *Proc) string {
+	pl.node.tb.Helper()
+	var st syscall.Stat_t
+	if err := syscall.Stat("/proc/self/ns/mnt", &st); err != nil {
+		pl.node.Fatalf("which mount namespace this is: %v", err)
+	}
+	return fmt.Sprintf(".%s-reg.%d.%d.ctl", pl.Driver, st.Ino, p.PID())
 }
 
 // Look asks who accepts at the registration path.
