@@ -74,7 +74,7 @@ func main() {
 	var p pod
 	flag.StringVar(&p.hold, "hold", "", "be a pod instead: see that the driver's file is in this directory, and wait for SIGTERM")
 	flag.StringVar(&p.await, "await", "", "be a hook instead: wait until somebody listens at this socket, and end")
-	flag.StringVar(&p.list, "list", "", "be a pod instead: print the names in this directory, one a line, and end")
+	flag.StringVar(&p.list, "list", "", "be a pod instead: print the paths of what is in these directories, separated by commas, one a line, and end")
 	flag.StringVar(&p.kill, "kill", "", "be a pod instead: SIGKILL each process whose command line has this, and end")
 	flag.StringVar(&p.term, "term", "", "be a pod instead: the same with SIGTERM")
 	flag.StringVar(&p.hammer, "hammer", "", "be a pod instead: ask the registrar at this socket again and again, until it dies, and end")

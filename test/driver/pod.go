@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -30,7 +31,7 @@ func (p pod) role() func(context.Context) error {
 	case p.await != "":
 		return p.awaitSocket
 	case p.list != "":
-		return p.listDirectory
+		return p.listDirectories
 	case p.kill != "":
 		return func(context.Context) error { return signalProcesses(syscall.SIGKILL, p.kill) }
 	case p.term != "":
@@ -68,14 +69,21 @@ func (p pod) awaitSocket(ctx context.Context) error {
 	}
 }
 
-// listDirectory looks at a directory of the host.
-func (p pod) listDirectory(context.Context) error {
-	entries, err := os.ReadDir(p.list)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		fmt.Println(e.Name())
+// listDirectories looks at directories of the host. A symlink's target follows its
+// name and an arrow.
+func (p pod) listDirectories(context.Context) error {
+	for dir := range strings.SplitSeq(p.list, ",") {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			if target, err := os.Readlink(path); err == nil {
+				path += "->" + target
+			}
+			fmt.Println(path)
+		}
 	}
 	return nil
 }

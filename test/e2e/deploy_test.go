@@ -70,6 +70,8 @@ func TestRollBack(t *testing.T) {
 			r.AwaitRolled("node", patient, old)
 			mustKeep(t, r, peer, settle)
 			say(t, r, since)
+			_, names := listings(r)
+			t.Logf("in the driver's directory: %v", names)
 			r.AwaitStats("node", user, time.Now(), soon)
 			t.Logf("kubelet gets the volume's statistics")
 			mustServe(t, load, 10*time.Second)
@@ -157,9 +159,10 @@ func TestNothingLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := kit.New(t, cluster)
 			p := kit.Plugin{Name: "node", Registrar: holdfast.image(), DriverArgs: driver}
+			const symlink = ".csi.sock.ep->csi.sock"
 			for range 2 {
 				r.Register(p)
-				if reg, dir := listings(r); !slices.Equal(dir, []string{".csi.sock.N", ".csi.sock.ep", "csi.sock"}) || len(reg) != 3 {
+				if reg, dir := listings(r); !slices.Equal(dir, []string{".csi.sock.N", symlink, "csi.sock"}) || len(reg) != 3 {
 					t.Errorf("while it is installed: in plugins_registry %v, in the driver's directory %v", reg, dir)
 				}
 				deleted := r.Delete("node")
@@ -170,7 +173,7 @@ func TestNothingLeft(t *testing.T) {
 				r.AwaitNoPods("node", patient)
 				reg, dir := listings(r)
 				t.Logf("left in plugins_registry: %v; in the driver's directory: %v", reg, dir)
-				if symlink := []string{".csi.sock.ep"}; !slices.Equal(dir, symlink) && !slices.Equal(dir, append([]string{".csi.sock.N"}, symlink...)) {
+				if !slices.Equal(dir, []string{symlink}) && !slices.Equal(dir, []string{".csi.sock.N", symlink}) {
 					t.Errorf("left in the driver's directory: %v, want the symlink and at most one second name", dir)
 				}
 				if len(reg) > 0 {
@@ -211,26 +214,19 @@ func TestStrict(t *testing.T) {
 // instance is what differs between two instances in the names of their files.
 var instance = regexp.MustCompile(`(^\.DRIVER-reg|^\.csi\.sock)\.[0-9a-z]+(\.[0-9]+\.ctl)?$`)
 
-// listings are the names in the registration directory that have the driver's name,
-// and those in the driver's directory, without what differs between two runs. They
-// are sorted.
+// listings are what r.List gives, sorted, without what differs between two runs.
 func listings(r *kit.Run) (registry, directory []string) {
-	plain := func(name string) string {
-		name = strings.ReplaceAll(name, r.Driver, "DRIVER")
-		if name == ".csi.sock.ep" || name == ".DRIVER-reg.lease" {
-			return name
+	plain := func(names []string) []string {
+		for i, name := range names {
+			name = strings.ReplaceAll(name, r.Driver, "DRIVER")
+			if name != ".DRIVER-reg.lease" {
+				name = instance.ReplaceAllString(name, "$1.N")
+			}
+			names[i] = name
 		}
-		return instance.ReplaceAllString(name, "$1.N")
+		slices.Sort(names)
+		return names
 	}
-	for _, name := range r.List(kit.Registry) {
-		if strings.Contains(name, r.Driver) {
-			registry = append(registry, plain(name))
-		}
-	}
-	for _, name := range r.List(r.DriverDir()) {
-		directory = append(directory, plain(name))
-	}
-	slices.Sort(registry)
-	slices.Sort(directory)
-	return registry, directory
+	registry, directory = r.List()
+	return plain(registry), plain(directory)
 }

@@ -27,9 +27,9 @@ type Case struct {
 	// Endpoint is what Holdfast's symlink beside csi.sock leads to; without one, kubelet
 	// is told csi.sock itself.
 	Endpoint []Accept `json:"endpoint"`
-	Plugins []Plugin `json:"plugins"` // pods with driver and registrar
-	Users   []User   `json:"users"`   // pods with a volume of the driver
-	Failure []Mark   `json:"failures"`
+	Plugins  []Plugin `json:"plugins"` // pods with driver and registrar
+	Users    []User   `json:"users"`   // pods with a volume of the driver
+	Failure  []Mark   `json:"failures"`
 }
 
 // Mark is something that happened.

@@ -44,18 +44,28 @@ func (r *Run) helper(arg string, change func(*corev1.PodSpec)) string {
 	return string(out)
 }
 
-// List gives the names in a directory of the node.
-func (r *Run) List(path string) []string {
+// List gives the names in the registration directory that have the driver's name,
+// and those in the directory of its socket.
+func (r *Run) List() (registry, directory []string) {
 	r.t.Helper()
-	out := r.helper("--list=/host", func(s *corev1.PodSpec) {
-		s.Volumes = []corev1.Volume{r.hostPath("host", path, corev1.HostPathDirectory)}
-		s.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true}}
+	out := r.helper("--list=/registry,/directory", func(s *corev1.PodSpec) {
+		s.Volumes = []corev1.Volume{
+			r.hostPath("registry", Registry, corev1.HostPathDirectory),
+			r.hostPath("directory", plugins+"/"+r.Driver, corev1.HostPathDirectory),
+		}
+		for _, v := range s.Volumes {
+			s.Containers[0].VolumeMounts = append(s.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name, ReadOnly: true})
+		}
 	})
-	return strings.Fields(out)
+	for _, path := range strings.Fields(out) {
+		if name, ok := strings.CutPrefix(path, "/directory/"); ok {
+			directory = append(directory, name)
+		} else if strings.Contains(path, r.Driver) {
+			registry = append(registry, strings.TrimPrefix(path, "/registry/"))
+		}
+	}
+	return registry, directory
 }
-
-// DriverDir is where the driver's socket is on the node.
-func (r *Run) DriverDir() string { return plugins + "/" + r.Driver }
 
 // Kill kills the registrars of this run.
 func (r *Run) Kill() time.Time { r.t.Helper(); return r.signal("SIGKILL", "--kill=") }
