@@ -149,7 +149,7 @@ NODE_PACKAGES := . ./cmd/node ./cmd/pause
 
 # What CI runs of it, some minutes: the ways to overlap that lose a driver, what comes after them, and what is promised
 # of the node. Of a test's cases those with either registrar, and one of the others.
-E2E_CI := TestSurge TestCopy TestRecreateSidecar TestNodeID TestMigrate TestRollBack TestRestartAfterSurge TestThreeDrivers TestRestricted TestStrict TestNothingLeft
+E2E_CI := TestSurge TestCopy TestRecreateSidecar TestMigrate TestRollBack TestRestartAfterSurge TestThreeDrivers TestRestricted TestStrict TestNothingLeft
 space  := $(subst ,, )
 
 # One node a machine: whoever comes second waits. The lock is on the directory in which the node makes its own; the
