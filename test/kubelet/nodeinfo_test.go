@@ -61,6 +61,7 @@ func TestNodeInfoOfNewcomers(t *testing.T) {
 			n.StartKubelet()
 			last := holdfast.start(n, "pod-0")
 			n.AwaitNamed(soon)
+			n.AwaitQuiet(onePair, patient)
 			for i := range 3 {
 				id := fmt.Sprint("pod-", i+1)
 				next := otherPod(n, stall, id)

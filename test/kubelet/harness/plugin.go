@@ -78,13 +78,16 @@ func (pl *Plugin) StartLateDriver(args ...string) *Proc {
 
 // Control is the name of a registrar's control socket in the registration directory,
 // if it runs in the mount namespace of the test.
-func (pl *Plugin) Control(p *Proc) string {
+func (pl *Plugin) Control(p *Proc) string { return pl.ControlOf(p.PID()) }
+
+// ControlOf is the same of a process number.
+func (pl *Plugin) ControlOf(pid int) string {
 	pl.node.tb.Helper()
 	var st syscall.Stat_t
 	if err := syscall.Stat("/proc/self/ns/mnt", &st); err != nil {
 		pl.node.Fatalf("which mount namespace this is: %v", err)
 	}
-	return fmt.Sprintf(".%s-reg.%d.%d.ctl", pl.Driver, st.Ino, p.PID())
+	return fmt.Sprintf(".%s-reg.%d.%d.ctl", pl.Driver, st.Ino, pid)
 }
 
 // Look asks who accepts at the registration path.
