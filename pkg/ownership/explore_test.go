@@ -292,7 +292,7 @@ var scenarios = []struct {
 func TestExplorer(t *testing.T) {
 	soak := os.Getenv("EXPLORE") == "soak"
 	for _, sc := range scenarios {
-		if sc.soak && !soak || race && sc.coarse {
+		if sc.soak && !soak || race && (sc.coarse || sc.shares) { // make test explores once more without the race detector
 			continue
 		}
 		for _, never := range []bool{false, true} {
