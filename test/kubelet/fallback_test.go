@@ -186,6 +186,7 @@ func TestAcceptorOfAnotherRelease(t *testing.T) {
 		if err == nil && kind != harness.FrameAccepting {
 			err = syscall.EBADMSG
 		}
+		_, _ = c.Write(harness.Frame(harness.FrameYielded, struct{}{}))
 		accepts <- err
 	})
 	n.AwaitRegistered(soon)

@@ -29,6 +29,7 @@ const (
 	FrameHandover  = 5
 	FrameAccepting = 6
 	FrameNews      = 7
+	FrameYielded   = 9
 )
 
 // Frame is one frame: a header of eight bytes, "hf", 1, the kind and the length of the
