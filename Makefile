@@ -219,6 +219,9 @@ fuzz: ## Fuzz every target for FUZZTIME (30s)
 soak: ## An hour: the explorer's largest scenarios, PASSES (20) passes and a storm of 10 min, then older and newer kubelets
 	@$(say) "the explorer, with everything at once (minutes, and gigabytes of memory) …"
 	@EXPLORE=soak go test -count=1 -timeout 60m -p 1 -run '^TestExplorer$$' ./pkg/ownership ./pkg/endpoint
+	@$(call compile_kubelet,$(KUBELET))
+	@$(say) "200 starts of each driver, 100 handovers and 100 kills …"
+	@cd test/kubelet && HOLDFAST_STARTS=200 HOLDFAST_HANDOVERS=100 $(gotest) -timeout 0 -run '^(TestDriverStarts|TestAnsweredAllTheTime)$$' . | $(live)
 	@$(MAKE) --no-print-directory soak-$(KUBELET)
 	@for v in $(filter-out $(KUBELET),$(KUBELETS)); do $(MAKE) --no-print-directory PASSES=$(OTHER_PASSES) SOAK_STORM=$(OTHER_STORM) "soak-$$v"; done
 	@$(say) "make soak: all passed"

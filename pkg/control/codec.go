@@ -89,6 +89,8 @@ func parse(k kind, body []byte) (Frame, error) {
 		return unmarshal[Moved](body)
 	case kindGoodbye:
 		return unmarshal[Goodbye](body)
+	case kindYielded:
+		return unmarshal[Yielded](body)
 	}
 	return nil, nil
 }

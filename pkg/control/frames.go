@@ -20,6 +20,7 @@ const (
 	kindNews      kind = 7
 	kindMoved     kind = 8
 	kindGoodbye   kind = 9
+	kindYielded   kind = 10
 )
 
 // Hello is the first frame of who dials, and tells who it is and what kubelet
@@ -116,6 +117,10 @@ type Kubelet struct {
 // Accepting is what a newcomer says to the former acceptor: I accept now.
 type Accepting struct{}
 
+// Yielded answers Accepting: the former acceptor accepts no more, and has sent those
+// who hold spares to the newcomer, which answers kubelet from now on.
+type Yielded struct{}
+
 // News is what an acceptor tells the holders of spares: what kubelet said.
 type News struct {
 	Kubelet Kubelet `json:"kubelet"`
@@ -136,6 +141,7 @@ func (Ready) kind() kind     { return kindReady }
 func (IsReady) kind() kind   { return kindIsReady }
 func (Handover) kind() kind  { return kindHandover }
 func (Accepting) kind() kind { return kindAccepting }
+func (Yielded) kind() kind   { return kindYielded }
 func (News) kind() kind      { return kindNews }
 func (Moved) kind() kind     { return kindMoved }
 func (Goodbye) kind() kind   { return kindGoodbye }

@@ -50,6 +50,7 @@ const (
 	unsure  // a look that tells nothing, for want of permission for one
 	confirmsAndKilled
 	handshakeFails
+	cannotTell // kubelet asks, and a holder of a spare does not read what it is told
 )
 
 type move struct {
@@ -62,7 +63,7 @@ func (m move) outside() bool { return m.kind >= firstOutside }
 var moveNames = map[moveKind]string{
 	getsSpare: "gets a spare", closesSpare: "closes its spare", hearsWord: "hears what kubelet said to the acceptor", hearsGiven: "hears whether the newcomer accepts",
 	isOrphaned: "sees the acceptor's connection end", tiresOfTaker: "waits no longer for the newcomer", learns: "learns that kubelet was told what is no longer so",
-	confirmsAndKilled: "is killed as kubelet has confirmed, and tells nobody", handshakeFails: "the handshake fails",
+	confirmsAndKilled: "is killed as kubelet has confirmed, and tells nobody", handshakeFails: "the handshake fails", cannotTell: "is asked by kubelet, cannot tell a holder of a spare, and answers neither",
 	tick: "tick", nudge: "nudge", backOffPassed: "back-off passed", hungUp: "learns that kubelet hung up",
 	starts: "starts", thaws: "thaws", killed: "is killed", term: "gets SIGTERM", freezes: "freezes", driverToggles: "its driver goes or comes",
 	changes: "tells kubelet what is no longer so", slow: "looks, and is answered too late", unsure: "looks, and cannot tell", incumbentListens: "the incumbent listens",
@@ -81,7 +82,7 @@ func (m move) name(w *world) string {
 	switch m.kind {
 	case kubeletAsks:
 		return fmt.Sprintf("kubelet asks instance %d", m.i+1)
-	case getsSpare, closesSpare, hearsWord, hearsGiven, isOrphaned, tiresOfTaker, learns, confirmsAndKilled, handshakeFails, tick, nudge, backOffPassed, hungUp, changes, slow, unsure, starts, thaws, killed, term, freezes, driverToggles:
+	case getsSpare, closesSpare, hearsWord, hearsGiven, isOrphaned, tiresOfTaker, learns, confirmsAndKilled, handshakeFails, cannotTell, tick, nudge, backOffPassed, hungUp, changes, slow, unsure, starts, thaws, killed, term, freezes, driverToggles:
 		return fmt.Sprintf("instance %d: %s", m.i+1, moveNames[m.kind])
 	}
 	return moveNames[m.kind]
@@ -266,7 +267,7 @@ func (w *world) apply(mv move, m *model) error {
 	case leaseRemoved:
 		w.left.LeaseRemovals--
 		w.unlinkLease()
-	case getsSpare, closesSpare, hearsWord, hearsGiven, isOrphaned, tiresOfTaker, learns, confirmsAndKilled, handshakeFails:
+	case getsSpare, closesSpare, hearsWord, hearsGiven, isOrphaned, tiresOfTaker, learns, confirmsAndKilled, handshakeFails, cannotTell:
 		return w.applySharing(mv)
 	default:
 		return w.applyOthers(mv)

@@ -10,9 +10,9 @@ import (
 var (
 	sightNames = []string{"Unknown", "Absent", "Mine", "Refused", "Ours", "Incumbent", "Silent", "NotSocket", "DirGone"}
 	phaseNames = []string{"Waiting", "Running", "Leaving", "Done"}
-	opNames    = []string{"Idle", "AskingDriver", "Joining", "Looking", "Resting", "Publishing", "Claiming", "Removing", "Stopping"}
-	newsNames  = []string{"Start", "DriverUp", "DriverDown", "LeaseHeld", "LeaseMissed", "Saw", "Rested", "Published", "PathTaken", "PathChanged", "PathUnfit", "PublishFailed", "Granted", "NotGranted", "Removed", "NotRemoved", "Stopped", "Tick", "Nudge", "KubeletAsked", "KubeletConfirmed", "KubeletRefused", "KubeletLeft", "AnnounceDue", "Outdated", "RefusedTooLong", "Term"}
-	doWords    = []string{"AskDriver", "Join", "Look", "Rest", "Publish", "Claim", "Remove", "StopServing", "LetGo", "Goodbye", "RemoveLease", "BackOff", "Exit", "Fault"}
+	opNames    = []string{"Idle", "AskingDriver", "Joining", "Looking", "Resting", "Publishing", "Claiming", "Removing", "Stopping", "Adopting", "Resuming"}
+	newsNames  = []string{"Start", "DriverUp", "DriverDown", "LeaseHeld", "LeaseMissed", "Saw", "Rested", "Published", "PathTaken", "PathChanged", "PathUnfit", "PublishFailed", "Granted", "NotGranted", "Removed", "NotRemoved", "Stopped", "Adopted", "NotAdopted", "Deferred", "Resumed", "NotResumed", "Tick", "Nudge", "KubeletAsked", "KubeletConfirmed", "KubeletRefused", "KubeletLeft", "AnnounceDue", "Outdated", "SpareHeld", "SpareLost", "Orphaned", "GiveAsked", "Given", "NotGiven", "RefusedTooLong", "Term"}
+	doWords    = []string{"AskDriver", "Join", "Look", "Rest", "Publish", "Claim", "Remove", "StopServing", "LetGo", "Goodbye", "RemoveLease", "Adopt", "Resume", "Give", "Decline", "Defer", "Yield", "TurnAway", "BackOff", "Exit", "Fault"}
 	stageNames = []string{"", "FirstLook", "LastLook", "Emptying", "Parting", "Closing"}
 	leaseNames = []string{"", "shared", "exclusive"}
 	kubeNames  = []string{"", "asked", "confirmed", "refusing"}
@@ -28,7 +28,11 @@ func stateName(s own.State) string {
 	add(stageNames[s.Stage], true)
 	add("lease="+leaseNames[s.Lease], s.Lease != own.NoLease)
 	add("accepting", s.Accepting)
+	add("giving", s.Giving)
+	add("spare", s.Spare)
+	add("orphan", s.Orphan)
 	add("owed", s.Owed)
+	add("alone", s.Alone)
 	add("kubelet="+kubeNames[s.Kubelet], s.Kubelet != own.Quiet)
 	add("due", s.Due)
 	add("stale", s.Stale)

@@ -94,13 +94,13 @@ func (w *world) holdOn(i int, sight own.Sight) {
 	case !w.shares:
 		in.holds, in.early = 0, false
 	}
-	in.excused = in.excused && (in.st.due || in.st.orphan) || w.shares && sight == own.Silent && w.anyFrozen()
+	in.excused = in.excused && (in.st.due || in.st.stale || in.st.orphan) || w.shares && sight == own.Silent && w.anyFrozen()
 }
 
 // heirIsDue says that a look of i may end: it takes longer than it takes an heir to
 // resume, whose answer it then gets.
 func (w *world) heirIsDue(i int) bool {
-	if s, _ := w.sight(i); s != own.Silent {
+	if s, _ := w.sight(i); s != own.Silent || w.in[i].st.orphan { // an orphan's look is cut short
 		return true
 	}
 	for j := range w.in {
@@ -186,7 +186,7 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 		if w.k.old {
 			return w.notAdopted(i, own.NotAdopted, true)
 		}
-		fair := !w.quiet()
+		fair := !w.quiet() || w.in[j].excused // it has to publish itself
 		answer, err := w.ask(j, ev(own.GiveAsked))
 		if err != nil {
 			return err
@@ -294,8 +294,18 @@ func (w *world) sharingMoves(i int, out []move) []move {
 	add(tiresOfTaker, in.share.giveTo != 0 && in.share.given == 0 && w.in[max(in.share.giveTo, 1)-1].proc == frozen)
 	add(learns, running && w.k.old && in.st.accepting && w.mine(i) && !in.st.stale)
 	add(confirmsAndKilled, w.left.Crashes > 0 && w.k.conn == uint8(i+1))
+	add(cannotTell, w.left.Cuts > 0 && running && in.st.accepting && w.mine(i) && w.hasSpares(i))
 	add(handshakeFails, w.left.Failures > 0 && in.n > 0 && own.Do(in.queue[0].do) == own.Adopt)
 	return out
+}
+
+func (w *world) hasSpares(i int) bool {
+	for k := range w.in {
+		if w.in[k].holds == uint8(i+1) && w.in[k].share.synced {
+			return true
+		}
+	}
+	return false
 }
 
 // spareFor says that the one to which i holds a connection can give it a spare, or, if
@@ -360,6 +370,11 @@ func (w *world) applySharing(mv move) error {
 		w.left.Crashes--
 		w.k.reg, w.k.conn = w.k.want, 0
 		w.dies(i)
+	case cannotTell:
+		w.left.Cuts--
+		w.forsakes(i)
+		in.excused = true
+		return w.tell(i, ev(own.Outdated))
 	case handshakeFails:
 		w.left.Failures--
 		return w.notAdopted(i, own.NotAdopted, true)

@@ -167,11 +167,11 @@ func (l *loop) called(c call) {
 // hears takes in what another instance wants, or says that kubelet said.
 func (l *loop) hears(e shareEvent) {
 	l.asked = e.reply
-	if e.kubelet != "" {
-		l.take(own.Event{News: overheard(e.kubelet)})
-	}
 	if e.news != own.Start {
 		l.take(own.Event{News: e.news})
+	}
+	if e.kubelet != "" && l.state.Phase == own.Running && !l.state.Accepting {
+		l.take(own.Event{News: overheard(e.kubelet)})
 	}
 	l.answer(own.Defer) // if Step has not
 }

@@ -127,8 +127,8 @@ func (f *informer) check(ctx context.Context) {
 	restarted := leads != of && of != endpoint.ID{} // else what was inherited is compared
 	mode := f.r.cfg.OnDriverRestart
 	wait := takeoverFor
-	if !restarted {
-		wait = 0 // this instance is the one that has just taken over
+	if !restarted || leads.Made < of.Made {
+		wait = 0 // nobody takes over from one that has just done so, nor for an older process
 	}
 	switch {
 	case !active || !due && leads == of:
@@ -147,12 +147,16 @@ func (f *informer) check(ctx context.Context) {
 		return
 	}
 	f.mu.Lock()
-	current := f.active && f.leads == now && f.digest == had && f.due == due
+	current := f.active && f.digest == had && f.due == due && (f.leads == now || due && now == of)
 	if current && (due || err == nil && digest == had) {
 		f.digest, f.of, f.due = digest, now, false
 	}
+	again := f.leads != now
 	f.mu.Unlock()
 	if current && due {
+		if again { // the driver has restarted since
+			signal(f.wake)
+		}
 		f.r.share.Load().knows(digest)
 	}
 	switch {
@@ -162,7 +166,7 @@ func (f *informer) check(ctx context.Context) {
 		klog.V(2).InfoS("The driver's node info is not known; it counts as changed at the driver's next restart", "because", err.Error())
 	case due, mode == RestartNever:
 	case err != nil:
-		f.outdated(ctx, wait, "The node info of the CSI driver that answers now cannot be compared: announcing it again, so that kubelet asks", "because", err.Error())
+		f.outdated(ctx, wait, "The CSI driver that answers now is another process, and its node info cannot be compared: announcing it again, so that kubelet asks", "because", err.Error())
 	case digest != had:
 		f.outdated(ctx, wait, "The CSI driver that answers now gives other node info: announcing it again, so that kubelet learns it")
 	case restarted:

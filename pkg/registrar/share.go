@@ -49,6 +49,7 @@ type sharing struct {
 	follows  string           // the acceptor's instance
 	newer    int              // holders of a spare that are newer than this one
 	holders  []holder         // while it accepts
+	giving   *giving          // to whom it gives the listener
 }
 
 // holder is another instance with a spare.
@@ -122,17 +123,47 @@ func (s *sharing) give(ctx context.Context, conn *control.Conn, hello control.He
 		return
 	}
 	spare, err := s.handOver(ctx, conn)
-	if err == nil && !s.moved(spare, conn, hello.Instance) {
-		err = errors.New("another listener was published meanwhile")
+	if err == nil {
+		err = s.yield(ctx, &giving{spare: spare, conn: conn, instance: hello.Instance, yielded: make(chan struct{})})
 	}
 	if err != nil {
 		klog.InfoS("The registration socket was not handed over, this instance keeps it", "host", hello.Host, "because", err.Error())
 		s.tellLoop(ctx, shareEvent{news: own.NotGiven})
 		return
 	}
-	s.tellLoop(ctx, shareEvent{news: own.Given})
 	klog.InfoS("Handed the registration socket over, standing by with a copy; kubelet notices nothing", "host", hello.Host, "version", hello.Release)
 	s.follow(ctx, conn)
+}
+
+// giving is a listener on its way to a newcomer, which accepts on it already.
+type giving struct {
+	spare    *regsocket.Spare
+	conn     *control.Conn
+	instance string
+	yielded  chan struct{} // closed by the worker
+}
+
+// yield has the worker stop accepting, and waits for that.
+func (s *sharing) yield(ctx context.Context, g *giving) error {
+	s.mu.Lock()
+	s.giving = g
+	s.mu.Unlock()
+	s.tellLoop(ctx, shareEvent{news: own.Given})
+	err := step(ctx, func(ctx context.Context) error {
+		select {
+		case <-g.yielded:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.giving != g { // it was, just now
+		return nil
+	}
+	s.giving = nil
+	return err
 }
 
 // whyNot says why kubelet would learn something from this newcomer, or nothing.
@@ -215,8 +246,7 @@ func step(ctx context.Context, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// keep holds the connection to a holder of a spare until it ends, and tells all how
-// many are newer than they.
+// keep takes a holder of a spare in, and holds the connection to it.
 func (s *sharing) keep(ctx context.Context, h holder) {
 	s.mu.Lock()
 	if s.closed || !s.accepts {
@@ -226,6 +256,11 @@ func (s *sharing) keep(ctx context.Context, h holder) {
 	s.holders = append(s.holders, h)
 	s.tellAll()
 	s.mu.Unlock()
+	s.hold(ctx, h)
+}
+
+// hold holds the connection to a holder until it ends.
+func (s *sharing) hold(ctx context.Context, h holder) {
 	for {
 		_, file, err := h.conn.Receive(ctx)
 		if file != nil {

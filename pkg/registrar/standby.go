@@ -91,6 +91,19 @@ func (s *sharing) converse(ctx context.Context, conn *control.Conn, hello contro
 	return nil, control.Kubelet{}, err
 }
 
+// accepting says so, and waits until the former acceptor has yielded. Meanwhile no call
+// of kubelet's is answered, see holding.known.
+func (s *sharing) accepting(ctx context.Context, conn *control.Conn) error {
+	err := conn.Send(ctx, control.Accepting{})
+	if err == nil {
+		err = s.await(ctx, conn, control.Yielded{})
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	return nil
+}
+
 // atPath makes a spare of a descriptor that was sent, if it is of what stands at the
 // path.
 func (s *sharing) atPath(file *os.File, id regsocket.ID) (*regsocket.Spare, error) {
@@ -120,26 +133,35 @@ func (s *sharing) becomes(ctx context.Context, spare *regsocket.Spare, endpoint 
 	s.spare, s.accepts, s.endpoint, s.kubelet = spare, true, endpoint, kubelet
 	s.acceptor, s.follows, s.newer = nil, "", 0
 	s.endHolders()
-	s.mu.Unlock()
 	if former.conn != nil {
+		s.holders = append(s.holders, former)
+		s.tellAll()
 		s.r.started.Go(func() {
 			defer former.conn.Close()
-			s.keep(ctx, former)
+			s.hold(ctx, former)
 		})
 	}
+	s.mu.Unlock()
 }
 
-// moved is told that the newcomer on conn accepts on the listener of which spare is a
-// copy: the others follow that one. It reports whether that is still the one here.
-func (s *sharing) moved(spare *regsocket.Spare, conn *control.Conn, instance string) bool {
+// moved is told by the worker that it has stopped accepting: the others, and this one,
+// follow the newcomer, which answers kubelet from now on.
+func (s *sharing) moved(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.spare != spare || !s.accepts {
-		return false
+	g := s.giving
+	s.giving = nil
+	if g == nil || s.spare != g.spare { // it took too long, and the newcomer has given up: go on here
+		s.accepts = false
+		s.r.started.Go(func() { s.tellLoop(ctx, shareEvent{news: own.Orphaned}) })
+		return
 	}
-	s.accepts, s.acceptor, s.follows, s.newer = false, conn, instance, 0
+	s.accepts, s.acceptor, s.follows, s.newer = false, g.conn, g.instance, 0
 	s.endHolders()
-	return true
+	ctx, cancel := context.WithTimeout(ctx, tellFor)
+	defer cancel()
+	_ = g.conn.Send(ctx, control.Yielded{})
+	close(g.yielded)
 }
 
 // endHolders sends the holders of spares to the new acceptor. Called with mu held.
@@ -247,12 +269,19 @@ func (s *sharing) follow(ctx context.Context, conn *control.Conn) {
 	s.mu.Lock()
 	current := s.acceptor == conn
 	newer := s.newer
+	heir := !moved && newer == 0
 	if current {
 		s.acceptor, s.follows = nil, ""
+		if !heir {
+			s.kubelet = control.Kubelet{} // what kubelet says to another from now on is not heard
+		}
 	}
 	s.mu.Unlock()
 	if !current || ctx.Err() != nil {
 		return
+	}
+	if !heir {
+		s.tellLoop(ctx, shareEvent{kubelet: control.Quiet})
 	}
 	s.r.hint()
 	if !moved {

@@ -70,7 +70,7 @@ func (w *worker) tryAdopt(ctx context.Context) (*holding, error) {
 	}
 	h, err := w.acceptOn(spare, endpoint)
 	if err == nil {
-		if err = conn.Send(ctx, control.Accepting{}); err != nil {
+		if err = s.accepting(ctx, conn); err != nil {
 			h.server.Stop()
 		}
 	}
@@ -124,6 +124,7 @@ func (w *worker) yield() {
 	}
 	w.held = nil
 	h.server.CloseListener()
+	w.r.share.Load().moved(w.life)
 	w.started.Go(func() { retire(w.life, h, 0) })
 }
 

@@ -178,7 +178,10 @@ func newcomerFrozen(n *harness.Node, old *harness.Proc, i int, after time.Durati
 	began := n.Mark("newcomer %d, frozen %v after it has dialled", i+1, after)
 	newer := n.Start(harness.Ours)
 	before := n.Connections(n.Control(old))
-	for n.Connections(n.Control(old)) <= before && time.Since(began) < soon { // a poll that is faster than Await
+	for time.Since(began) < soon { // a poll that is faster than Await
+		if n.Connections(n.Control(old)) > before {
+			break
+		}
 	}
 	<-time.After(after) // what is tested
 	newer.Freeze()

@@ -20,7 +20,7 @@ const (
 	noControl   = "No control socket"
 	keptItself  = "The registration socket was not handed over, this instance keeps it"
 	sameInfo    = "with the same node info: kubelet need not know"
-	otherInfo   = "with other node info: announcing it again"
+	otherInfo   = "other node info: announcing it again"
 	newProcess  = "Another process of the CSI driver answers: announcing it again"
 	generations = 10
 )

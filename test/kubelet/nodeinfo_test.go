@@ -66,7 +66,7 @@ func TestNodeInfoOfNewcomers(t *testing.T) {
 				id := fmt.Sprint("pod-", i+1)
 				next := otherPod(n, stall, id)
 				if i == 0 { // later the endpoint may lead to the older driver for a moment
-					next.registrar.AwaitSaid("the node info differs from what kubelet has", soon)
+					next.registrar.AwaitSaid("is not handed over, publishing another", soon)
 				}
 				n.AwaitNamed(soon)
 				began := n.Mark("the older one leaves")
