@@ -83,3 +83,16 @@ func TestFiftyPeersOneAccepts(t *testing.T) {
 	}
 	n.AssertLeft()
 }
+
+// TestAnnouncingOneTidiesUp: the last one out takes away what others left that were
+// killed, also when it has no control socket itself.
+func TestAnnouncingOneTidiesUp(t *testing.T) {
+	t.Parallel()
+	n, _, _, old := registered(t, silent)
+	last := n.Start(harness.Ours, announced.flag())
+	assertPublished(n, last)
+	old.Kill()
+	last.Terminate()
+	n.AwaitGone(soon)
+	n.AssertLeft()
+}
