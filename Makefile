@@ -147,9 +147,9 @@ E2E_NODE   := $(CURDIR)/bin/e2e/node
 # Without cmd/controlplane: that is all of Kubernetes, which vet and lint would compile once more, differently.
 NODE_PACKAGES := . ./cmd/node ./cmd/pause
 
-# What CI runs of it, some minutes: every way to overlap that loses a driver, and what is promised of the node.
-# Of a test's cases those with either registrar and those with surge.
-E2E_CI := TestSurge TestCopyAndDelete TestRecreateSidecar TestNodeID TestMigrate TestKubeletRestart TestThreeDrivers TestRestricted TestNothingLeft
+# What CI runs of it, some minutes: the ways to overlap that lose a driver, what comes after them, and what is promised
+# of the node. Of a test's cases those with either registrar, and one of the others.
+E2E_CI := TestSurge TestCopy TestRecreateSidecar TestMigrate TestRollBack TestRestartAfterSurge TestThreeDrivers TestRestricted TestStrict TestNothingLeft
 space  := $(subst ,, )
 
 # One node a machine: whoever comes second waits. The lock is on the directory in which the node makes its own; the
@@ -170,7 +170,7 @@ e2e: e2e-images ## DaemonSets and pods on a real Kubernetes node on this machine
 .PHONY: e2e-ci
 e2e-ci: ## The part of it that CI runs, some minutes
 	@for t in $(E2E_CI); do grep -q "^func $$t(" test/e2e/*_test.go || { echo "test/e2e has no $$t: mend E2E_CI in the Makefile" >&2; exit 1; }; done
-	@$(MAKE) --no-print-directory e2e E2E='^($(subst $(space),|,$(E2E_CI)))$$/^(peer|holdfast|surge)$$'
+	@$(MAKE) --no-print-directory e2e E2E='^($(subst $(space),|,$(E2E_CI)))$$/^(peer|holdfast|surge|killed|ending)$$'
 
 .PHONY: e2e-report
 e2e-report: export HOLDFAST_E2E_REPORT := $(CURDIR)/bin/e2e/report

@@ -84,6 +84,10 @@ func TestVolume(t *testing.T) {
 			if got := read(t, filepath.Join(target, witness)); got != "a.driver here\n" {
 				t.Errorf("the volume's file has %q", got)
 			}
+			stats, err := d.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "v1", VolumePath: target})
+			if u := stats.GetUsage(); err != nil || len(u) != 1 || u[0].Total == 0 || kind == "tmpfs" && u[0].Total != 1<<20 {
+				t.Errorf("statistics: %v, %v", stats, err)
+			}
 			source := filepath.Join(data, "v1")
 			if kind == "bind" {
 				write(t, filepath.Join(target, "written-by-the-pod"), "x")
@@ -95,6 +99,9 @@ func TestVolume(t *testing.T) {
 				if err := d.unpublish("v1", target); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if _, err := d.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "v1", VolumePath: target}); status.Code(err) != codes.NotFound {
+				t.Errorf("statistics of what is not mounted: %v, want %v", err, codes.NotFound)
 			}
 			if m := mounts(t, target); len(m) > 0 || exists(t, target) || exists(t, source) {
 				t.Errorf("left: mounts %v, target %v, data %v", m, exists(t, target), exists(t, source))

@@ -9,7 +9,7 @@
 // connections which it has, without a limit of its own.
 //
 // An inline volume with the attribute crash: "true" ends it at once, as a crash
-// does. With --hold, --await, --list, --kill, --hammer or --watch it is no
+// does. With --hold, --await, --list, --kill, --term, --hammer or --watch it is no
 // driver but something else that a test needs, see pod: one image does for all.
 //
 // Goroutines: grpc's, and the one that waits for the signal; all end before the
@@ -74,8 +74,9 @@ func main() {
 	var p pod
 	flag.StringVar(&p.hold, "hold", "", "be a pod instead: see that the driver's file is in this directory, and wait for SIGTERM")
 	flag.StringVar(&p.await, "await", "", "be a hook instead: wait until somebody listens at this socket, and end")
-	flag.StringVar(&p.list, "list", "", "be a pod instead: print the names in this directory, one a line, and end")
+	flag.StringVar(&p.list, "list", "", "be a pod instead: print the paths of what is in these directories, separated by commas, one a line, and end")
 	flag.StringVar(&p.kill, "kill", "", "be a pod instead: SIGKILL each process whose command line has this, and end")
+	flag.StringVar(&p.term, "term", "", "be a pod instead: the same with SIGTERM")
 	flag.StringVar(&p.hammer, "hammer", "", "be a pod instead: ask the registrar at this socket again and again, until it dies, and end")
 	flag.StringVar(&p.watch, "watch", "", "be a pod instead: print who accepts at these sockets, separated by commas, whenever it changes")
 	flag.Parse()
@@ -207,7 +208,10 @@ type node struct {
 }
 
 func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	return &csi.NodeGetCapabilitiesResponse{}, nil
+	stats := &csi.NodeServiceCapability_RPC{Type: csi.NodeServiceCapability_RPC_GET_VOLUME_STATS}
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{
+		{Type: &csi.NodeServiceCapability_Rpc{Rpc: stats}},
+	}}, nil
 }
 
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,4 +26,17 @@ func unmount(target string) error {
 			return err
 		}
 	}
+}
+
+// usage of the file system at path, in bytes.
+func usage(path string) (*csi.VolumeUsage, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return nil, err
+	}
+	size := s.Bsize
+	return &csi.VolumeUsage{
+		Unit: csi.VolumeUsage_BYTES, Total: int64(s.Blocks) * size,
+		Available: int64(s.Bavail) * size, Used: int64(s.Blocks-s.Bfree) * size,
+	}, nil
 }

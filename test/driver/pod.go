@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,7 +20,7 @@ import (
 
 // pod is what the program can be instead of a driver; at most one is set.
 type pod struct {
-	hold, await, list, kill, hammer, watch string
+	hold, await, list, kill, term, hammer, watch string
 }
 
 // role gives what to do, nil for a driver.
@@ -29,9 +31,11 @@ func (p pod) role() func(context.Context) error {
 	case p.await != "":
 		return p.awaitSocket
 	case p.list != "":
-		return p.listDirectory
+		return p.listDirectories
 	case p.kill != "":
-		return p.killProcesses
+		return func(context.Context) error { return signalProcesses(syscall.SIGKILL, p.kill) }
+	case p.term != "":
+		return func(context.Context) error { return signalProcesses(syscall.SIGTERM, p.term) }
 	case p.hammer != "":
 		return p.hammerRegistrar
 	case p.watch != "":
@@ -65,46 +69,53 @@ func (p pod) awaitSocket(ctx context.Context) error {
 	}
 }
 
-// listDirectory looks at a directory of the host.
-func (p pod) listDirectory(context.Context) error {
-	entries, err := os.ReadDir(p.list)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		fmt.Println(e.Name())
+// listDirectories looks at directories of the host. A symlink's target follows its
+// name and an arrow.
+func (p pod) listDirectories(context.Context) error {
+	for dir := range strings.SplitSeq(p.list, ",") {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			if target, err := os.Readlink(path); err == nil {
+				path += "->" + target
+			}
+			fmt.Println(path)
+		}
 	}
 	return nil
 }
 
-// killProcesses needs the host's PID namespace. Finding none is an error.
-func (p pod) killProcesses(context.Context) error {
+// signalProcesses needs the host's PID namespace. Finding none is an error.
+func signalProcesses(sig syscall.Signal, substring string) error {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err
 	}
-	killed := 0
+	found := 0
 	for _, f := range files {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
 		argv, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(argv, []byte(p.kill)) || bytes.Contains(argv, []byte("--kill=")) {
+		if err != nil || !bytes.Contains(argv, []byte(substring)) || bytes.Contains(argv, []byte("="+substring)) {
 			continue
 		}
 		process, err := os.FindProcess(pid)
 		if err == nil {
-			err = process.Kill()
+			err = process.Signal(sig)
 		}
 		if err != nil {
-			return fmt.Errorf("kill process %d: %w", pid, err)
+			return fmt.Errorf("signal process %d: %w", pid, err)
 		}
-		fmt.Println("killed", pid, string(bytes.ReplaceAll(argv, []byte{0}, []byte(" "))))
-		killed++
+		fmt.Println(sig, "to", pid, string(bytes.ReplaceAll(argv, []byte{0}, []byte(" "))))
+		found++
 	}
-	if killed == 0 {
-		return fmt.Errorf("no process has %q in its command line", p.kill)
+	if found == 0 {
+		return fmt.Errorf("no process has %q in its command line", substring)
 	}
 	return nil
 }

@@ -68,3 +68,17 @@ func (n *node) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolu
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
+
+// NodeGetVolumeStats says how large a mounted volume is, and how full.
+func (n *node) NodeGetVolumeStats(_ context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	path := req.GetVolumePath()
+	if _, err := os.Stat(filepath.Join(path, witness)); err != nil {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not mounted at %s: %v", req.GetVolumeId(), path, err)
+	}
+	bytes, err := usage(path)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "ask how full %s is: %v", path, err)
+	}
+	fmt.Println("statistics of", path)
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{bytes}}, nil
+}

@@ -11,7 +11,7 @@ import (
 
 // TestSlowBind: a surge with a driver that removes csi.sock when it starts, and
 // binds it three seconds later. The new registrar finds no driver to ask, and the
-// old one serves on without its driver's socket. minReadySeconds lets the peer find
+// old one's driver serves on without a csi.sock. minReadySeconds lets the peer find
 // the driver (its gRPC looks after 1, 2.6 and 5.2 s) before the old pod goes.
 func TestSlowBind(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
@@ -40,7 +40,7 @@ func TestSlowBindProbed(t *testing.T) {
 }
 
 func slowToBind(p kit.Plugin) kit.Plugin {
-	p.DriverArgs = append([]string{"--bind-delay=3s"}, tidy...)
+	p.DriverArgs = []string{"--bind-delay=3s"}
 	return p
 }
 
@@ -59,7 +59,7 @@ func probe(s *corev1.PodSpec) {
 // TestNodeID: the driver's node ID is its pod's name. After all, the CSINode has
 // that of the pod which lives.
 func TestNodeID(t *testing.T) {
-	p := kit.Plugin{Name: "node", NodeID: "$(POD_NAME)", DriverArgs: tidy}
+	p := kit.Plugin{Name: "node", NodeID: "$(POD_NAME)"}
 
 	t.Run("surge", func(t *testing.T) {
 		p := p
@@ -71,7 +71,7 @@ func TestNodeID(t *testing.T) {
 			load := r.StartLoad()
 			since := r.Restart("node")
 			r.AwaitRolled("node", patient, old)
-			judge(t, r, w, load, since)
+			judgeNews(t, r, w, load, since)
 			if w == holdfast {
 				mustName(t, r, r.AwaitReady("node", soon))
 			}
@@ -91,7 +91,7 @@ func TestNodeID(t *testing.T) {
 			r.Watch(3 * time.Second) // kubelet takes note of the second one
 			r.Delete("copy")
 			r.AwaitNoPods("copy", patient)
-			judge(t, r, w, load, since)
+			judgeNews(t, r, w, load, since)
 			if w == holdfast {
 				mustName(t, r, first)
 			}

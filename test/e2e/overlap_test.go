@@ -7,15 +7,26 @@ import (
 	"github.com/holdfast-csi/node-driver-registrar/test/e2e/kit"
 )
 
-// tidy drivers leave a successor's socket alone when they stop.
+// The driver of these cases removes csi.sock by name when it stops, also when its
+// successor listens there by then, as Go servers do unless told otherwise. A tidy one
+// leaves its successor's alone: then what the peer loses is lost by the registrar.
 var tidy = []string{"--unlink=false"}
 
-// TestSurge: rollout restart with maxSurge 1, maxUnavailable 0. Without a
-// minReadySeconds it is a race, which the peer survives on a busy machine: when its
-// old pod removes the socket before the new one binds. So it has more than one try.
-func TestSurge(t *testing.T) {
-	both(t, func(t *testing.T, r *kit.Run, w who) {
-		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, DriverArgs: tidy})
+// slow drivers go on serving for a while after SIGTERM.
+var slow = []string{"--stop-delay=8s"}
+
+// TestSurge: rollout restart with maxSurge 1, maxUnavailable 0.
+func TestSurge(t *testing.T) { both(t, surge(nil)) }
+
+// TestSurgeTidy: the same with a tidy driver.
+func TestSurgeTidy(t *testing.T) { both(t, surge(tidy)) }
+
+// Without a minReadySeconds it is a race, which the peer's registration survives on a
+// busy machine: when its old pod removes the socket before the new one binds. So it
+// has more than one try.
+func surge(driver []string) func(*testing.T, *kit.Run, who) {
+	return func(t *testing.T, r *kit.Run, w who) {
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, DriverArgs: driver})
 		load := r.StartLoad()
 		since := r.Restart("node")
 		r.AwaitRolled("node", patient, old)
@@ -29,13 +40,13 @@ func TestSurge(t *testing.T) {
 			r.AwaitRolled("node", patient, old)
 		}
 		judge(t, r, w, load, since)
-	})
+	}
 }
 
 // TestSurgeMinReady: the same, and both pods live together for five seconds.
 func TestSurgeMinReady(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, MinReady: 5, DriverArgs: tidy})
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true, MinReady: 5})
 		load := r.StartLoad()
 		since := r.Restart("node")
 		r.AwaitRolled("node", patient, old)
@@ -43,49 +54,66 @@ func TestSurgeMinReady(t *testing.T) {
 	})
 }
 
-// TestCopy: the DaemonSet is copied under a second name, with the same csi.sock,
-// and the copy deleted. The first pod's socket is a file without a name since the
-// copy bound its own, so nothing mounts after it, with any registrar: its driver
-// does not notice. What is judged is the registration; what pods get is only said.
-func TestCopy(t *testing.T) {
-	both(t, func(t *testing.T, r *kit.Run, w who) {
-		r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
-		load := r.StartLoad()
-		since := r.Apply(kit.Plugin{Name: "copy", Registrar: w.image(), DriverArgs: tidy})
-		r.AwaitReady("copy", soon)
-		r.Watch(3 * time.Second) // kubelet takes note of the second one
-		r.Delete("copy")
-		r.AwaitNoPods("copy", patient)
-		if w == peer {
-			mustLose(t, r)
-		} else {
-			mustKeep(t, r, w, settle)
-			r.Watch(lossWatch - 2*settle)
-			mustHave(t, r)
-		}
+// TestSurgeWithout: a surge with half of Holdfast switched off, to see what that half
+// is for.
+func TestSurgeWithout(t *testing.T) {
+	run := func(t *testing.T, flag string) (r *kit.Run, load *kit.Load, since time.Time) {
+		t.Helper()
+		r = kit.New(t, cluster)
+		old := r.Register(kit.Plugin{Name: "node", Registrar: holdfast.image(), Surge: true, MinReady: 5, RegistrarArgs: []string{flag}})
+		load = r.StartLoad()
+		since = r.Restart("node")
+		r.AwaitRolled("node", patient, old)
+		r.Watch(lossWatch)
+		return r, load, since
+	}
+	// The registration is perfect, and kubelet reaches nobody: the old driver has
+	// removed the new one's csi.sock.
+	t.Run("keep-endpoint", func(t *testing.T) {
+		r, load, since := run(t, "--keep-endpoint=false")
+		mustStay(t, r.CSINode, since)
+		mustFail(t, load.Stop(5*time.Second))
+	})
+	// Kubelet reaches the driver, and unregisters it for a moment.
+	t.Run("handover", func(t *testing.T) {
+		r, load, since := run(t, "--handover=announce")
+		mustKeep(t, r, holdfast, settle)
 		say(t, r, since)
-		t.Logf("%s", load.Stop(5*time.Second))
-		r.EndReport()
-		// The way out: a restart binds the socket anew.
-		old := r.Ready("node")
-		r.Restart("node")
-		r.AwaitRolled("node", patient, old...)
-		r.AwaitRegistered(soon)
+		if _, times := r.CSINode.Missing(since); times == 0 {
+			t.Errorf("never out of the CSINode: this test would not see an announcement")
+		}
+		mustServe(t, load, 5*time.Second)
 	})
 }
 
-// TestCopyAndDelete: the DaemonSet is copied under a second name with a csi.sock
-// of its own, and the copy deleted.
-func TestCopyAndDelete(t *testing.T) {
+// TestCopy: the DaemonSet is copied under a second name, with the same csi.sock,
+// and the copy deleted. The first pod's socket has no name at csi.sock since the copy
+// bound its own.
+func TestCopy(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
+		r.Register(kit.Plugin{Name: "node", Registrar: w.image()})
 		load := r.StartLoad()
-		since := r.Apply(kit.Plugin{Name: "copy", Registrar: w.image(), DriverArgs: tidy, Socket: "copy.sock"})
+		since := r.Apply(kit.Plugin{Name: "copy", Registrar: w.image()})
 		r.AwaitReady("copy", soon)
 		r.Watch(3 * time.Second) // kubelet takes note of the second one
 		r.Delete("copy")
 		r.AwaitNoPods("copy", patient)
 		judge(t, r, w, load, since)
+	})
+}
+
+// TestCopyAndDelete: the DaemonSet is copied under a second name with a csi.sock
+// of its own, and the copy deleted. So kubelet has to learn another endpoint twice.
+func TestCopyAndDelete(t *testing.T) {
+	both(t, func(t *testing.T, r *kit.Run, w who) {
+		r.Register(kit.Plugin{Name: "node", Registrar: w.image()})
+		load := r.StartLoad()
+		since := r.Apply(kit.Plugin{Name: "copy", Registrar: w.image(), Socket: "copy.sock"})
+		r.AwaitReady("copy", soon)
+		r.Watch(3 * time.Second) // kubelet takes note of the second one
+		r.Delete("copy")
+		r.AwaitNoPods("copy", patient)
+		judgeNews(t, r, w, load, since)
 	})
 }
 
@@ -94,7 +122,7 @@ func TestCopyAndDelete(t *testing.T) {
 // its SIGTERM only then.
 func TestRecreateSidecar(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		p := kit.Plugin{Name: "node", Registrar: w.image(), Sidecar: true, DriverArgs: append([]string{"--stop-delay=8s"}, tidy...)}
+		p := kit.Plugin{Name: "node", Registrar: w.image(), Sidecar: true, DriverArgs: slow}
 		old := r.Register(p)
 		load := r.StartLoad()
 		since := r.Delete("node")
@@ -104,19 +132,24 @@ func TestRecreateSidecar(t *testing.T) {
 	})
 }
 
-// TestRecreate: the same with ordinary containers, which all get SIGTERM at once.
-// Neither loses the driver.
+// TestRecreate: the same with ordinary containers, which all get SIGTERM at once. The
+// peer's registration survives that; then the old driver removes the new one's
+// csi.sock.
 func TestRecreate(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		p := kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: append([]string{"--stop-delay=8s"}, tidy...)}
+		p := kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: slow}
 		old := r.Register(p)
 		load := r.StartLoad()
 		since := r.Delete("node")
 		r.Apply(p)
 		r.AwaitRolled("node", patient, old)
-		mustKeep(t, r, w, settle)
-		say(t, r, since)
-		mustServe(t, load, 5*time.Second)
+		if w == peer {
+			r.Watch(lossWatch)
+			say(t, r, since)
+			mustFail(t, load.Stop(5*time.Second))
+			return
+		}
+		judge(t, r, w, load, since)
 	})
 }
 
@@ -125,7 +158,7 @@ func TestRecreate(t *testing.T) {
 // away for as long as it is slow to stop.
 func TestForegroundDelete(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		p := kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: append([]string{"--stop-delay=8s"}, tidy...)}
+		p := kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: slow}
 		r.Register(p)
 		load := r.StartLoad()
 		since := r.DeleteForeground("node", patient)
@@ -140,28 +173,12 @@ func TestForegroundDelete(t *testing.T) {
 // TestRolling: a rolling update without surge: the old pod goes first.
 func TestRolling(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image()})
 		load := r.StartLoad()
 		since := r.Restart("node")
 		r.AwaitRolled("node", patient, old)
 		mustKeep(t, r, w, settle)
 		say(t, r, since)
 		mustServe(t, load, 10*time.Second)
-	})
-}
-
-// TestSurgeUnlinked: a surge with a driver that removes its successor's socket by
-// name when it stops, as Go servers do unless told otherwise. It says what comes
-// of that, with a registration that is perfect too; no registrar helps here yet.
-func TestSurgeUnlinked(t *testing.T) {
-	both(t, func(t *testing.T, r *kit.Run, w who) {
-		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), Surge: true})
-		load := r.StartLoad()
-		since := r.Restart("node")
-		r.AwaitRolled("node", patient, old)
-		r.Watch(lossWatch / 2)
-		t.Logf("in the CSINode: %v", r.CSINode.Last().Present)
-		say(t, r, since)
-		t.Logf("%s", load.Stop(time.Second))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func TestKubeletRestart(t *testing.T) {
 		skip(t, "HOLDFAST_E2E_RESTART_KUBELET does not say how to restart kubelet")
 	}
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
+		r.Register(kit.Plugin{Name: "node", Registrar: w.image()})
 		user := r.Start("user")
 		r.AwaitMounted(user, soon)
 		since := r.Mark("restart kubelet")
@@ -39,7 +40,7 @@ func TestKubeletRestart(t *testing.T) {
 // of it with the peer depends on who is first, and is only logged.
 func TestForceDelete(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: append([]string{"--stop-delay=3s"}, tidy...)})
+		old := r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: []string{"--stop-delay=3s"}})
 		load := r.StartLoad()
 		since := r.ForceDelete(old)
 		r.AwaitRolled("node", patient, old)
@@ -59,10 +60,10 @@ func TestForceDelete(t *testing.T) {
 // TestKilled: the registrar is killed (SIGKILL) and starts again.
 func TestKilled(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		r.Register(kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy})
+		r.Register(kit.Plugin{Name: "node", Registrar: w.image()})
 		load := r.StartLoad()
-		since := r.Kill(r.RegistrarArg())
-		r.Await("its restart", soon, func() bool { return restarts(r) > 0 && len(r.Ready("node")) > 0 })
+		since := r.Kill()
+		awaitRestart(r)
 		mustKeep(t, r, w, restarted)
 		say(t, r, since)
 		mustServe(t, load, 10*time.Second)
@@ -72,7 +73,7 @@ func TestKilled(t *testing.T) {
 // TestOutOfMemory: the kernel kills the registrar at its limit, and it starts again.
 func TestOutOfMemory(t *testing.T) {
 	both(t, func(t *testing.T, r *kit.Run, w who) {
-		p := kit.Plugin{Name: "node", Registrar: w.image(), DriverArgs: tidy}
+		p := kit.Plugin{Name: "node", Registrar: w.image()}
 		p.Modify = func(s *corev1.PodSpec) {
 			c := registrarOf(s)
 			c.Env = append(c.Env, corev1.EnvVar{Name: "GOGC", Value: "off"})
@@ -81,7 +82,7 @@ func TestOutOfMemory(t *testing.T) {
 		r.Register(p)
 		load := r.StartLoad()
 		since := r.Hammer()
-		r.Await("its restart", soon, func() bool { return restarts(r) > 0 && len(r.Ready("node")) > 0 })
+		awaitRestart(r)
 		if r.Ended(kit.RegistrarContainer, "OOMKilled") == 0 {
 			t.Errorf("the registrar ended, but not for want of memory")
 		}
@@ -89,6 +90,38 @@ func TestOutOfMemory(t *testing.T) {
 		say(t, r, since)
 		mustServe(t, load, 10*time.Second)
 	})
+}
+
+// TestRestartAfterSurge: in a surge the old driver has removed the new one's
+// csi.sock. Then the new pod's registrar restarts alone. Its driver has no name but
+// those which Holdfast gave it, and must stay reachable through them.
+func TestRestartAfterSurge(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(*kit.Run) time.Time
+	}{{"killed", (*kit.Run).Kill}, {"terminated", (*kit.Run).Term}} {
+		t.Run(c.name, func(t *testing.T) {
+			r := kit.New(t, cluster)
+			old := r.Register(kit.Plugin{Name: "node", Registrar: holdfast.image(), Surge: true})
+			load := r.StartLoad()
+			r.Restart("node")
+			r.AwaitRolled("node", patient, old)
+			if _, names := r.List(); slices.Contains(names, "csi.sock") {
+				t.Errorf("csi.sock is there: this test sees nothing")
+			}
+			since := c.end(r)
+			awaitRestart(r)
+			mustKeep(t, r, holdfast, restarted)
+			r.Watch(lossWatch - settle)
+			mustHave(t, r)
+			say(t, r, since)
+			mustServe(t, load, 10*time.Second)
+		})
+	}
+}
+
+func awaitRestart(r *kit.Run) {
+	r.Await("the restart of the registrar", soon, func() bool { return restarts(r) > 0 && len(r.Ready("node")) > 0 })
 }
 
 func restarts(r *kit.Run) (k int32) {

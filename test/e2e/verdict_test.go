@@ -71,9 +71,19 @@ func say(t *testing.T, r *kit.Run, since time.Time) {
 	t.Logf("%d times out of the CSINode, %.1f s in all", times, missing.Seconds())
 }
 
+// mustStay wants that the driver was not out of the CSINode for a moment.
+func mustStay(t *testing.T, m *kit.Membership, since time.Time) {
+	t.Helper()
+	missing, times := m.Missing(since)
+	t.Logf("%d ms out of the CSINode", missing.Milliseconds())
+	if times > 0 {
+		t.Errorf("%d times out of the CSINode, want never", times)
+	}
+}
+
 // mustServe wants no pod stuck, mounting or going, and that a pod which was mounted
 // before goes within unmounts.
-func mustServe(t *testing.T, load *kit.Load, limit time.Duration) {
+func mustServe(t *testing.T, load *kit.Load, limit time.Duration) kit.Result {
 	t.Helper()
 	result := load.Stop(limit)
 	t.Logf("%s", result)
@@ -85,6 +95,7 @@ func mustServe(t *testing.T, load *kit.Load, limit time.Duration) {
 	} else {
 		t.Logf("a pod that was mounted before went in %.1f s", took.Seconds())
 	}
+	return result
 }
 
 // mustFail wants a pod that could not mount.
@@ -96,12 +107,38 @@ func mustFail(t *testing.T, result kit.Result) {
 	}
 }
 
-// judge is the verdict of a case in which the peer loses the driver for good.
+// judge is the verdict of a case in which the peer loses the driver for good, and
+// with Holdfast nobody notices anything: kubelet, the pods that mount and those that
+// go.
 func judge(t *testing.T, r *kit.Run, w who, load *kit.Load, since time.Time) {
 	t.Helper()
 	if w == peer {
 		mustLose(t, r)
 		mustFail(t, load.Stop(5*time.Second))
+		return
+	}
+	r.Watch(lossWatch) // for as long as the peer
+	mustStay(t, r.CSINode, since)
+	mustNotNotice(t, mustServe(t, load, 5*time.Second))
+}
+
+// mustNotNotice wants that no pod had trouble with its volume, and at most one a delay.
+func mustNotNotice(t *testing.T, result kit.Result) {
+	t.Helper()
+	if result.FailedMounts > 0 {
+		t.Errorf("%d FailedMount events, want none", result.FailedMounts)
+	}
+	if result.Delayed > 1 {
+		t.Errorf("%d pods were delayed, want at most one", result.Delayed)
+	}
+}
+
+// judgeNews is the verdict where kubelet has something to learn: it unregisters and
+// registers, which takes about a second.
+func judgeNews(t *testing.T, r *kit.Run, w who, load *kit.Load, since time.Time) {
+	t.Helper()
+	if w == peer {
+		judge(t, r, w, load, since)
 		return
 	}
 	mustKeep(t, r, w, settle)

@@ -24,9 +24,12 @@ type Case struct {
 	CSINode []Change `json:"csinode"` // whether the driver is in it
 	Path    []Accept `json:"path"`    // the registration socket
 	Socket  []Accept `json:"socket"`  // the driver's csi.sock
-	Plugins []Plugin `json:"plugins"` // pods with driver and registrar
-	Users   []User   `json:"users"`   // pods with a volume of the driver
-	Failure []Mark   `json:"failures"`
+	// Endpoint is what Holdfast's symlink beside csi.sock leads to; without one, kubelet
+	// is told csi.sock itself.
+	Endpoint []Accept `json:"endpoint"`
+	Plugins  []Plugin `json:"plugins"` // pods with driver and registrar
+	Users    []User   `json:"users"`   // pods with a volume of the driver
+	Failure  []Mark   `json:"failures"`
 }
 
 // Mark is something that happened.

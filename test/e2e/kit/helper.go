@@ -44,22 +44,40 @@ func (r *Run) helper(arg string, change func(*corev1.PodSpec)) string {
 	return string(out)
 }
 
-// List gives the names in a directory of the node.
-func (r *Run) List(path string) []string {
+// List gives the names in the registration directory that have the driver's name,
+// and those in the directory of its socket.
+func (r *Run) List() (registry, directory []string) {
 	r.t.Helper()
-	out := r.helper("--list=/host", func(s *corev1.PodSpec) {
-		s.Volumes = []corev1.Volume{r.hostPath("host", path, corev1.HostPathDirectory)}
-		s.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true}}
+	out := r.helper("--list=/registry,/directory", func(s *corev1.PodSpec) {
+		s.Volumes = []corev1.Volume{
+			r.hostPath("registry", Registry, corev1.HostPathDirectory),
+			r.hostPath("directory", plugins+"/"+r.Driver, corev1.HostPathDirectory),
+		}
+		for _, v := range s.Volumes {
+			s.Containers[0].VolumeMounts = append(s.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name, ReadOnly: true})
+		}
 	})
-	return strings.Fields(out)
+	for _, path := range strings.Fields(out) {
+		if name, ok := strings.CutPrefix(path, "/directory/"); ok {
+			directory = append(directory, name)
+		} else if strings.Contains(path, r.Driver) {
+			registry = append(registry, strings.TrimPrefix(path, "/registry/"))
+		}
+	}
+	return registry, directory
 }
 
-// Kill kills, on the node, the processes whose command line has this.
-func (r *Run) Kill(substring string) time.Time {
+// Kill kills the registrars of this run.
+func (r *Run) Kill() time.Time { r.t.Helper(); return r.signal("SIGKILL", "--kill=") }
+
+// Term ends them with SIGTERM.
+func (r *Run) Term() time.Time { r.t.Helper(); return r.signal("SIGTERM", "--term=") }
+
+func (r *Run) signal(name, flag string) time.Time {
 	r.t.Helper()
-	at := r.Mark("SIGKILL what has %s", substring)
+	at := r.Mark("%s to the registrar", name)
 	privileged := true
-	r.helper("--kill="+substring, func(s *corev1.PodSpec) {
+	r.helper(flag+r.registrarArg(), func(s *corev1.PodSpec) {
 		s.HostPID = true
 		s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
 	})
@@ -77,8 +95,8 @@ func (r *Run) Hammer() time.Time {
 	return at
 }
 
-// RegistrarArg is in the command line of this run's registrars and of no other process.
-func (r *Run) RegistrarArg() string {
+// registrarArg is in the command line of this run's registrars and of no other process.
+func (r *Run) registrarArg() string {
 	return "--kubelet-registration-path=" + kubelet + "/plugins/" + r.Driver + "/"
 }
 

@@ -149,18 +149,24 @@ func (l *Load) DeleteKept(limit time.Duration) (time.Duration, error) {
 	return u.Gone.Sub(u.Deleted), nil
 }
 
+// prompt is how long a pod may take to mount before it counts as delayed; on a
+// machine so busy that pods take long anyway, thrice the median of all.
+const prompt = 3 * time.Second
+
 // Result is what a load saw.
 type Result struct {
 	Started, Mounted          int
 	Deleted, Gone             int
 	WorstMount, WorstGone     time.Duration
 	StuckMounting, StuckGoing []string
+	Delayed                   int // took longer than Prompt to mount
+	Prompt                    time.Duration
 	FailedMounts              int
 }
 
 func (s Result) String() string {
-	return fmt.Sprintf("%d of %d pods mounted (worst %.1f s, stuck %v), %d of %d went (worst %.1f s, stuck %v), %d FailedMount events",
-		s.Mounted, s.Started, s.WorstMount.Seconds(), s.StuckMounting, s.Gone, s.Deleted, s.WorstGone.Seconds(), s.StuckGoing, s.FailedMounts)
+	return fmt.Sprintf("%d of %d pods mounted (worst %.1f s, %d over %.1f s, stuck %v), %d of %d went (worst %.1f s, stuck %v), %d FailedMount events",
+		s.Mounted, s.Started, s.WorstMount.Seconds(), s.Delayed, s.Prompt.Seconds(), s.StuckMounting, s.Gone, s.Deleted, s.WorstGone.Seconds(), s.StuckGoing, s.FailedMounts)
 }
 
 // Stop starts no more pods, gives those that are on their way a while, and says
@@ -178,13 +184,14 @@ func (l *Load) Stop(limit time.Duration) Result {
 		}
 	}
 	var s Result
+	var took []time.Duration
 	for _, u := range l.users {
 		s.Started++
 		if u.Mounted.IsZero() {
 			s.StuckMounting = append(s.StuckMounting, u.Name)
 		} else {
 			s.Mounted++
-			s.WorstMount = max(s.WorstMount, u.Mounted.Sub(u.Made))
+			took = append(took, u.Mounted.Sub(u.Made))
 		}
 		if u.Deleted.IsZero() {
 			continue
@@ -195,6 +202,14 @@ func (l *Load) Stop(limit time.Duration) Result {
 		} else {
 			s.Gone++
 			s.WorstGone = max(s.WorstGone, u.Gone.Sub(u.Deleted))
+		}
+	}
+	slices.Sort(took)
+	s.WorstMount = took[len(took)-1]
+	s.Prompt = max(prompt, 3*took[len(took)/2])
+	for _, d := range took {
+		if d > s.Prompt {
+			s.Delayed++
 		}
 	}
 	s.FailedMounts = l.run.FailedMounts(l.users[0].Made)

@@ -18,6 +18,8 @@ type Plugin struct {
 	Name       string   // of the DaemonSet
 	Registrar  string   // image
 	DriverArgs []string // beyond endpoint, name and node ID
+	// RegistrarArgs are beyond those which every registrar has.
+	RegistrarArgs []string
 	// Socket is the driver's, below its directory in kubelet's plugins; csi.sock
 	// if empty.
 	Socket string
@@ -134,10 +136,10 @@ func (r *Run) driver(p Plugin, name string) corev1.Container {
 func (r *Run) registrar(p Plugin, name string) corev1.Container {
 	return corev1.Container{
 		Name: RegistrarContainer, Image: p.Registrar, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args: []string{
+		Args: append([]string{
 			"--csi-address=/csi/" + p.socket(),
 			"--kubelet-registration-path=" + kubelet + "/plugins/" + name + "/" + p.socket(),
-		},
+		}, p.RegistrarArgs...),
 		// For the report, which says whose socket it is; no registrar reads it.
 		Env: []corev1.EnvVar{field("POD_NAME", "metadata.name")},
 		VolumeMounts: []corev1.VolumeMount{
@@ -173,7 +175,8 @@ func (r *Run) Restart(name string) time.Time {
 	return at
 }
 
-// SetImage is what kubectl set image does, for the registrar.
+// SetImage is what kubectl set image does, for the registrar. It has no arguments
+// that only one of the registrars knows.
 func (r *Run) SetImage(name, image string) time.Time {
 	r.t.Helper()
 	at := r.Mark("set image of %s to %s", name, image)

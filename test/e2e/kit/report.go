@@ -38,7 +38,7 @@ func (r *Run) startWatcher() {
 		},
 		Containers: []corev1.Container{{
 			Name: watcher, Image: r.Images.Driver, ImagePullPolicy: corev1.PullIfNotPresent,
-			Args:            []string{"--watch=" + r.pathInWatcher() + "," + r.socketInWatcher()},
+			Args:            []string{"--watch=" + strings.Join([]string{r.pathInWatcher(), r.socketInWatcher(), r.endpointInWatcher()}, ",")},
 			SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
 			VolumeMounts: []corev1.VolumeMount{
 				{Name: "registration", MountPath: "/registration"}, {Name: "plugins", MountPath: "/plugins"},
@@ -50,8 +50,9 @@ func (r *Run) startWatcher() {
 	r.Await("the watcher", 30*time.Second, func() bool { return running(r.Pods()[watcher]) })
 }
 
-func (r *Run) pathInWatcher() string   { return "/registration/" + r.Driver + "-reg.sock" }
-func (r *Run) socketInWatcher() string { return "/plugins/" + r.Driver + "/csi.sock" }
+func (r *Run) pathInWatcher() string     { return "/registration/" + r.Driver + "-reg.sock" }
+func (r *Run) socketInWatcher() string   { return "/plugins/" + r.Driver + "/csi.sock" }
+func (r *Run) endpointInWatcher() string { return "/plugins/" + r.Driver + "/.csi.sock.ep" }
 
 // EndReport writes down what was recorded until now; what follows, up to the end of
 // the test, is not in the report.
@@ -113,10 +114,13 @@ func (r *Run) readWatcher(c *facts.Case) {
 			continue
 		}
 		a := facts.Accept{At: r.seconds(time.Unix(0, ns)), State: f[2], Pod: f[3]}
-		if f[1] == r.pathInWatcher() {
+		switch f[1] {
+		case r.pathInWatcher():
 			c.Path = append(c.Path, a)
-		} else {
+		case r.socketInWatcher():
 			c.Socket = append(c.Socket, a)
+		case r.endpointInWatcher():
+			c.Endpoint = append(c.Endpoint, a)
 		}
 	}
 	_ = pods.Delete(ctx, watcher, metav1.DeleteOptions{})

@@ -288,18 +288,7 @@ func (r *Run) cleanup() {
 	defer cancel()
 	sets := r.Client.AppsV1().DaemonSets(r.ns)
 	pods := r.Client.CoreV1().Pods(r.ns)
-	if len(r.users()) > 0 {
-		if !r.CSINode.Last().Present {
-			_, err := sets.Create(ctx, r.daemonSet(Plugin{Name: "cleaner", Registrar: r.Images.Peer}), metav1.CreateOptions{})
-			if err != nil || !within(20*time.Second, func() bool { return r.CSINode.Last().Present }) {
-				r.t.Logf("the driver could not be brought back to unmount volumes: %v", err)
-			}
-		}
-		_ = pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!plugin"})
-		if !within(30*time.Second, func() bool { return len(r.users()) == 0 }) {
-			r.t.Logf("pods do not go: %v", r.users())
-		}
-	}
+	r.removeUsers(ctx)
 	_ = sets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	within(10*time.Second, func() bool { return len(r.Pods()) == 0 })
 	now := int64(0)
@@ -307,6 +296,24 @@ func (r *Run) cleanup() {
 	_ = r.Client.StorageV1().CSIDrivers().Delete(ctx, r.Driver, metav1.DeleteOptions{})
 	if err := r.Client.CoreV1().Namespaces().Delete(ctx, r.ns, metav1.DeleteOptions{}); err != nil {
 		r.t.Logf("delete the namespace: %v", err)
+	}
+}
+
+// removeUsers deletes the pods with volumes. If they do not go, the driver is lost,
+// and another pod of it brings it back.
+func (r *Run) removeUsers(ctx context.Context) {
+	gone := func() bool { return len(r.users()) == 0 }
+	remove := func() {
+		_ = r.Client.CoreV1().Pods(r.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!plugin"})
+	}
+	remove()
+	if gone() || r.CSINode.Last().Present && within(8*time.Second, gone) {
+		return
+	}
+	_, err := r.Client.AppsV1().DaemonSets(r.ns).Create(ctx, r.daemonSet(Plugin{Name: "cleaner", Registrar: r.Images.Peer}), metav1.CreateOptions{})
+	remove() // those that came late
+	if err != nil || !within(45*time.Second, gone) {
+		r.t.Logf("pods do not go: %v; a driver to unmount their volumes: %v", r.users(), err)
 	}
 }
 

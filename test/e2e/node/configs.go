@@ -114,6 +114,7 @@ evictionHard:
   memory.available: 50Mi
   nodefs.available: 100Mi
   imagefs.available: 100Mi
+volumeStatsAggPeriod: 2s
 imageMinimumGCAge: 24h
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99

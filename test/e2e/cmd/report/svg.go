@@ -39,7 +39,7 @@ text{fill:#f0f6fc}.bg{fill:#0d1117}.panel{fill:#151b23}.grid{stroke:#3d444d}.mar
 var titles = map[string]string{
 	"TestSurge":            "A driver is updated with maxSurge 1: old and new pod overlap on the node",
 	"TestSurgeMinReady":    "A rolling update with maxSurge 1, minReadySeconds 5",
-	"TestSurgeUnlinked":    "A rolling update with maxSurge 1; the old driver removes its successor's csi.sock",
+	"TestSurgeTidy":        "A rolling update with maxSurge 1; the old driver leaves its successor's csi.sock alone",
 	"TestCopy":             "A copy of the DaemonSet with the same csi.sock comes and goes",
 	"TestCopyAndDelete":    "A copy of the DaemonSet with a csi.sock of its own comes and goes",
 	"TestRecreate":         "The DaemonSet is deleted and made again at once; the driver is slow to stop",
@@ -53,9 +53,22 @@ var titles = map[string]string{
 	"TestInstallUninstall": "The DaemonSet is deleted",
 	"TestThreeDrivers":     "A rolling update with maxSurge 1, three drivers in one pod",
 	"TestRestricted":       "A rolling update with maxSurge 1, no capabilities, 32 Mi",
-	"TestNothingLeft":      "The DaemonSet is deleted",
 	"TestMigrate/surge":    "Incumbent-like, then Holdfast, then back, with maxSurge 1",
 	"TestMigrate/plain":    "Incumbent-like, then Holdfast, then back, without surge",
+	"TestRollBack/plain":   "From Holdfast back to the incumbent-like registrar, without surge",
+	"TestRollBack/surge":   "From Holdfast back to the incumbent-like registrar, with maxSurge 1",
+	"TestRollBack/copied":  "The same after a copy of the DaemonSet has come and gone",
+	"TestNodeID/surge":     "A rolling update with maxSurge 1; the node ID is the pod's name",
+	"TestNodeID/copy":      "A copy of the DaemonSet comes and goes; the node ID is the pod's name",
+	"TestSlowBind":         "A rolling update with maxSurge 1; the driver binds csi.sock 3 s after it removed it",
+	"TestSlowBindProbed":   "The same, and csi.sock decides whether a pod is ready",
+
+	"TestSurgeWithout/keep-endpoint":   "A rolling update with maxSurge 1, --keep-endpoint=false",
+	"TestSurgeWithout/handover":        "A rolling update with maxSurge 1, --handover=announce",
+	"TestRestartAfterSurge/killed":     "After a surge the new pod's registrar is killed",
+	"TestRestartAfterSurge/terminated": "After a surge the new pod's registrar restarts",
+	"TestNothingLeft/ending":           "The DaemonSet is deleted, twice",
+	"TestNothingLeft/answering":        "The DaemonSet is deleted, twice; the driver is slow to stop",
 }
 
 type drawing struct {
@@ -123,7 +136,11 @@ func (d *drawing) panel(c facts.Case) {
 	if len(c.Users) > 0 {
 		rows += 2
 	}
+	linked := d.socketToo && len(once(acceptors(c, c.Endpoint), "accepts")) > 0
 	if d.socketToo {
+		rows++
+	}
+	if linked {
 		rows++
 	}
 	high := 58 + rows*rowHigh
@@ -142,10 +159,14 @@ func (d *drawing) panel(c facts.Case) {
 		d.life(c, p, i)
 	}
 	d.label("registration socket is of")
-	d.owners(c, c.Path)
+	d.owners(c, c.Path, "bad")
 	if d.socketToo {
 		d.label("csi.sock is of")
-		d.owners(c, c.Socket)
+		d.owners(c, c.Socket, map[bool]string{true: "open", false: "bad"}[linked])
+	}
+	if linked {
+		d.label("Holdfast's symlink leads to")
+		d.owners(c, c.Endpoint, "bad")
 	}
 	d.label("kubelet knows the driver")
 	for _, s := range once(membership(c), "present") {
@@ -237,15 +258,15 @@ func (d *drawing) life(c facts.Case, p facts.Plugin, i int) {
 
 func paint(i int) string { return fmt.Sprintf("p%d", i%4) }
 
-// owners is a socket's row.
-func (d *drawing) owners(c facts.Case, changes []facts.Accept) {
+// owners is a socket's row; nobody is how bad it is that nobody accepts.
+func (d *drawing) owners(c facts.Case, changes []facts.Accept, nobody string) {
 	for _, s := range once(acceptors(c, changes), "accepts") {
 		from, to := s.from-zero(c), s.to-zero(c)
 		if s.what != "accepts" && uninstalled(c, s.from) {
 			continue
 		}
 		if s.what != "accepts" {
-			d.bar(from, to, "bad", "nobody")
+			d.bar(from, to, nobody, "nobody")
 			continue
 		}
 		class, words := "open", ""

@@ -40,6 +40,9 @@ func timeline(w io.Writer, c facts.Case) {
 	for _, a := range c.Socket {
 		add(a.At, "csi.sock", "%s %s", a.State, a.Pod)
 	}
+	for _, a := range c.Endpoint {
+		add(a.At, ".csi.sock.ep", "%s %s", a.State, a.Pod)
+	}
 	for _, p := range c.Plugins {
 		add(p.Seen, p.Name, "is seen")
 		add(p.Ready, p.Name, "is ready")
