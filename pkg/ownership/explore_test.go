@@ -261,6 +261,7 @@ var scenarios = []struct {
 	{name: "share-refusals", b: budget{Ours: 2, Terms: 1, Refusals: 1}, shares: true},
 	{name: "share-failures", b: budget{Ours: 1, Terms: 1, Failures: 1, KubeletRestarts: 1}, warm: 1, shares: true},
 	{name: "share-freeze", b: budget{Ours: 2, Freezes: 1}, shares: true},
+	{name: "share-freeze-leave", b: budget{Ours: 1, Freezes: 1, Terms: 1}, warm: 1, shares: true},
 	{name: "share-freeze-restart", b: budget{Ours: 1, Freezes: 1, KubeletRestarts: 1}, warm: 1, shares: true},
 	{name: "share-crash-restart", b: budget{Ours: 1, Crashes: 1, KubeletRestarts: 1, Terms: 1}, warm: 1, shares: true},
 	{name: "share-path-removed", b: budget{Ours: 2, PathRemovals: 1}, shares: true},

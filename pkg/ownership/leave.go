@@ -6,9 +6,6 @@ func leaving(s State, e Event) (State, []Action) {
 	if s.Shares && e.News == KubeletAsked { // guard: leaver-turns-away (I3): it could tell nobody
 		return s, []Action{{Do: TurnAway}}
 	}
-	if s.Shares && e.News == GiveAsked { // guard: leaver-defers (I9): who holds a spare goes on in a moment
-		return s, []Action{{Do: Defer}}
-	}
 	if s.Op == Idle || s.Op != endedBy(e.News) {
 		if e.News >= Tick {
 			return s, nil // stop reacting: whatever happens now is for those who stay

@@ -9,7 +9,7 @@ package ownership
 func shared(s State, n News) (State, []Action) {
 	switch n {
 	case GiveAsked:
-		if !s.Accepting || s.Giving { // guard: one-newcomer-after-another (I9)
+		if !s.Accepting || s.Giving || s.Op == Publishing { // guard: one-thing-after-another (I9)
 			return s, []Action{{Do: Defer}}
 		}
 		if s.Kubelet != Confirmed || s.Due || s.Stale { // guard: give-only-confirmed (I3)
@@ -19,7 +19,7 @@ func shared(s State, n News) (State, []Action) {
 		return s, []Action{{Do: Give}}
 	case NotGiven:
 		s.Giving = false
-		if s.Due || s.Stale { // guard: announce-what-waited (I3)
+		if s.Due || s.Stale { // that has waited
 			return noticed(s, Nudge)
 		}
 	case Given:

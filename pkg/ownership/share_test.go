@@ -362,7 +362,7 @@ func (w *world) applySharing(mv move, m *model) error {
 		return err
 	case isOrphaned:
 		in.share.orphaned = false
-		in.excused = in.excused || w.anyFrozen() || m.hasty // one with a newer spare, which knows more
+		in.excused = in.excused && own.Op(in.st.op) == own.Publishing || w.anyFrozen() || m.hasty // one with a newer spare, which knows more
 		return w.tell(i, ev(own.Orphaned))
 	case tiresOfTaker:
 		in.share.giveTo = 0

@@ -166,9 +166,6 @@ func saw(s State, e Event) (State, []Action) {
 		return standBy(s)
 	case Absent, Refused, Silent:
 		s.Seen = agree(s.Seen, e)
-		if e.Sight == Silent && heir(s) { // guard: resume-not-publish (I9)
-			return resume(s)
-		}
 		if sure(s) {
 			return askDriver(s)
 		}
@@ -298,7 +295,7 @@ func idle(s State) (State, []Action) {
 
 // next looks, unless it is known what to do: a look that nobody answers takes long.
 func next(s State) (State, []Action) {
-	if heir(s) { // guard: resume-at-once (I9)
+	if heir(s) {
 		return resume(s)
 	}
 	return look(s)

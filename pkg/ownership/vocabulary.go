@@ -148,7 +148,7 @@ const (
 	SpareHeld      // the acceptor has given a copy of its listener; what kubelet said to it comes next
 	SpareLost      // that was closed: another listener is at the path
 	Orphaned       // the acceptor has ended, and the spare of this instance is the newest; whose is not hears KubeletLeft, and Orphaned only if nobody newer is seen to accept
-	GiveAsked      // a newcomer from which kubelet would learn nothing new asks for the listener
+	GiveAsked      // a newcomer from which kubelet would learn nothing new asks for the listener; no answer means Defer
 	Given          // the newcomer accepts
 	NotGiven       // it does not
 	RefusedTooLong // refusals without a success for as long as is tolerable

@@ -7,6 +7,7 @@ package ownership_test
 
 import (
 	"fmt"
+	"slices"
 
 	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
 )
@@ -318,6 +319,9 @@ func (w *world) ask(i int, e own.Event) (own.Do, error) {
 			answer = a.Do
 			continue
 		case own.Yield:
+			if in.at && slices.ContainsFunc(in.queue[:in.n], func(a packedAction) bool { return own.Do(a.do) == own.Publish }) {
+				return answer, fmt.Errorf("violates I9: instance %d hands its listener over, and is about to publish another", i+1)
+			}
 			w.yields(i)
 			continue
 		}

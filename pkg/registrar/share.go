@@ -66,11 +66,7 @@ type shareEvent struct {
 }
 
 // newSharing makes the control socket.
-func newSharing(r *Registrar, driver string, sockets *regsocket.Place, self registration.Identity) (*sharing, error) {
-	place, err := control.New(r.cfg.RegistrationDir, driver)
-	if err != nil {
-		return nil, err
-	}
+func newSharing(r *Registrar, place *control.Place, sockets *regsocket.Place, self registration.Identity) (*sharing, error) {
 	listener, err := place.Listen(r.pid)
 	if err != nil {
 		return nil, err

@@ -129,11 +129,11 @@ func (w *worker) yield() {
 }
 
 // shareSocket makes the control socket. Without one, a takeover costs kubelet a second.
-func (w *worker) shareSocket(driver string) {
+func (w *worker) shareSocket() {
 	if !w.r.cfg.Handover {
 		return
 	}
-	s, err := newSharing(w.r, driver, w.place, w.self)
+	s, err := newSharing(w.r, w.controls, w.place, w.self)
 	if err != nil {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			klog.InfoS("No control socket; a takeover will cost kubelet a second", "because", err.Error())

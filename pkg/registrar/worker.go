@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-csi/node-driver-registrar/pkg/control"
 	"github.com/holdfast-csi/node-driver-registrar/pkg/csidriver"
 	"github.com/holdfast-csi/node-driver-registrar/pkg/lease"
 	own "github.com/holdfast-csi/node-driver-registrar/pkg/ownership"
@@ -54,6 +55,7 @@ type worker struct {
 
 	self        registration.Identity
 	place       *regsocket.Place // nil until the driver has a name
+	controls    *control.Place
 	lease       *lease.Lease
 	name        string
 	held        *holding  // accepted on now
@@ -216,8 +218,11 @@ func (w *worker) named(name string) error {
 	if w.lease, err = lease.New(place.LeasePath()); err != nil {
 		return err
 	}
+	if w.controls, err = control.New(w.r.cfg.RegistrationDir, name); err != nil {
+		return err
+	}
 	w.name, w.place = name, place
-	w.shareSocket(name)
+	w.shareSocket()
 	w.r.place.Store(place)
 	w.started.Go(func() { w.sweep(w.life) })
 	return nil
@@ -296,8 +301,8 @@ func (w *worker) removeLease(ctx context.Context) {
 
 func (w *worker) sweep(ctx context.Context) {
 	removed, err := w.place.Sweep(ctx)
-	if s := w.r.share.Load(); s != nil {
-		more, _ := s.place.Sweep(ctx)
+	if !w.r.cfg.Strict {
+		more, _ := w.controls.Sweep(ctx)
 		removed = append(removed, more...)
 	}
 	if len(removed) > 0 {
