@@ -1,6 +1,7 @@
 package kubelet_test
 
 import (
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -178,7 +179,7 @@ func TestAcceptorOfAnotherRelease(t *testing.T) {
 		}
 		_, _ = c.Write(harness.Frame(99, map[string]any{"of": "a later release"}))
 		_, _ = c.Write(harness.Frame(harness.FrameReady, map[string]any{"nonce": 7, "later": "more"}))
-		if kind, body, err := c.Receive(soon); err != nil || kind != harness.FrameIsReady || body["nonce"] != 7.0 {
+		if kind, body, err := c.Receive(soon); err != nil || kind != harness.FrameIsReady || body["nonce"] != json.Number("7") {
 			return
 		}
 		f.Listener(func(fd int) { _ = c.SendWith(f.Handover(), fd) })

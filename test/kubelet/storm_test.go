@@ -33,7 +33,8 @@ func seedFromEnv(t *testing.T) uint64 {
 // TestStorm throws everything at a node for HOLDFAST_STORM (default 30 s), in
 // rounds of some seconds: starts, SIGTERM, SIGKILL, SIGSTOP, removals, incumbents,
 // drivers that restart and overlap and remove each other's csi.sock, and kubelet
-// restarts. After each round one registrar of ours lives: it must be registered, and
+// restarts; with registrars that hand their listener over and others that announce each
+// takeover, or only a few of them, or none. After each round one registrar of ours lives: it must be registered, and
 // kubelet must reach the youngest driver at the announced endpoint, also when the
 // older ones have removed its csi.sock. Then it leaves: nothing may be left. And at no
 // time may the registration socket go while one of ours holds the lease, unless
@@ -137,6 +138,7 @@ type storm struct {
 	incumbent *harness.Proc
 	slots     [stormSlots]*harness.Proc
 	leaving   []leaver
+	announce  int // of ten registrars of ours so many have --handover=announce
 
 	holders    map[*harness.Proc]time.Time // of ours, by when they were first seen with the lease
 	incumbents []*harness.Proc             // all there were
@@ -152,8 +154,9 @@ type leaver struct {
 
 func newStorm(t *testing.T, seed uint64) *storm {
 	n := harness.New(t, bin)
+	random := rand.New(rand.NewPCG(seed, 0))
 	return &storm{
-		Node: n, t: t, random: rand.New(rand.NewPCG(seed, 0)),
+		Node: n, t: t, random: random, announce: []int{0, 0, 1, 5, 10}[random.IntN(5)],
 		kubelet: n.StartKubelet(), drivers: []*harness.Proc{n.StartDriver()},
 		holders: map[*harness.Proc]time.Time{},
 	}
@@ -197,7 +200,7 @@ func (s *storm) play(st step) {
 			s.Errorf("remove: %v", err)
 		}
 	case name == "start" && !up:
-		s.slots[st.slot] = s.Start(harness.Ours)
+		s.slots[st.slot] = s.startOurs()
 	case name == "term" && up:
 		s.term(st.slot)
 	case name == "kill" && up:
@@ -226,21 +229,6 @@ func (s *storm) term(slot int) {
 	p := s.slots[slot]
 	s.leaving = append(s.leaving, leaver{p: p, timed: !p.Frozen(), sent: p.SendTerm()})
 	s.slots[slot] = nil
-}
-
-func (s *storm) incumbentDoes(what string) {
-	up := s.incumbent != nil && s.incumbent.Running()
-	switch {
-	case what == "start" && !up:
-		s.incumbentEnded()
-		s.incumbent = s.Start(harness.Incumbent)
-		s.incumbents = append(s.incumbents, s.incumbent)
-	case what == "term" && up:
-		s.incumbent.SendTerm()
-		s.incumbent.AwaitExit(soon) // waits for a driver in vain, or exits 1 if refused: its own affair
-	case what == "kill" && up:
-		s.incumbent.Kill()
-	}
 }
 
 func (s *storm) anyFrozen() bool {
@@ -306,7 +294,7 @@ func (s *storm) draw() (survivor *harness.Proc, others []int) {
 		}
 	}
 	if survivor == nil {
-		survivor = s.Start(harness.Ours)
+		survivor = s.startOurs()
 	}
 	return survivor, others
 }
@@ -393,12 +381,5 @@ func (s *storm) left(l leaver) {
 	}
 	if code := l.p.AwaitExit(soon); code != 0 {
 		s.Errorf("%s: exit %d after SIGTERM, want 0", l.p.Name, code)
-	}
-}
-
-// incumbentEnded takes note of an incumbent that kubelet refused: it exits 1.
-func (s *storm) incumbentEnded() {
-	if s.incumbent != nil && !s.incumbent.Running() {
-		s.incumbent.AwaitExit(soon)
 	}
 }

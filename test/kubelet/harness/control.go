@@ -1,10 +1,10 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -73,7 +73,9 @@ func (c *Control) Receive(within time.Duration) (kind byte, body map[string]any,
 	if _, err := io.ReadFull(c, data); err != nil {
 		return 0, nil, err
 	}
-	return head[3], body, errors.Join(json.Unmarshal(data, &body))
+	numbers := json.NewDecoder(bytes.NewReader(data))
+	numbers.UseNumber() // a nonce has 64 bits
+	return head[3], body, numbers.Decode(&body)
 }
 
 func (c *Control) keep(rights []byte) error {
@@ -119,8 +121,17 @@ func (pl *Plugin) DialControl(p *Proc) *Control {
 		pl.node.Fatalf("%v", err)
 	}
 	c := &Control{UnixConn: conn.(*net.UnixConn)}
+	pl.dialled = append(pl.dialled, c)
 	pl.node.tb.Cleanup(func() { c.Close() })
 	return c
+}
+
+// CloseControls closes all that DialControl has given.
+func (pl *Plugin) CloseControls() {
+	for _, c := range pl.dialled {
+		c.Close()
+	}
+	pl.dialled = nil
 }
 
 // Fake is a registrar of another release, by the test itself: it answers at the path
@@ -144,22 +155,37 @@ type Fake struct {
 // to talk.
 func (pl *Plugin) StartFake(tb testing.TB, talk func(f *Fake, c *Control)) *Fake {
 	tb.Helper()
-	f := &Fake{pl: pl, server: grpc.NewServer()}
-	f.ControlName = pl.ControlOf(os.Getpid())
-	registerapi.RegisterRegistrationServer(f.server, f)
 	temp := filepath.Join(pl.node.Registry, "."+pl.Driver+"-reg.0123abcd.tmp")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if err == nil {
 		listener.SetUnlinkOnClose(false)
-		f.listener = listener
 		err = os.Rename(temp, pl.Path)
 	}
 	if err == nil {
 		err = os.Symlink(filepath.Base(pl.Socket), pl.Endpoint)
 	}
-	if err == nil {
-		f.control, err = net.Listen("unix", filepath.Join(pl.node.Registry, f.ControlName))
+	if err != nil {
+		pl.node.Fatalf("%v", err)
 	}
+	return pl.startFakeOn(tb, listener, talk)
+}
+
+// StartFakeOn starts a fake that accepts on a listener which was handed over.
+func (pl *Plugin) StartFakeOn(tb testing.TB, handed *os.File, talk func(f *Fake, c *Control)) *Fake {
+	tb.Helper()
+	listener, err := net.FileListener(handed)
+	if err != nil {
+		pl.node.Fatalf("%v", err)
+	}
+	return pl.startFakeOn(tb, listener.(*net.UnixListener), talk)
+}
+
+func (pl *Plugin) startFakeOn(tb testing.TB, listener *net.UnixListener, talk func(f *Fake, c *Control)) (f *Fake) {
+	tb.Helper()
+	f = &Fake{pl: pl, listener: listener, ControlName: pl.ControlOf(os.Getpid()), server: grpc.NewServer()}
+	registerapi.RegisterRegistrationServer(f.server, f)
+	var err error
+	f.control, err = net.Listen("unix", filepath.Join(pl.node.Registry, f.ControlName))
 	if err != nil {
 		pl.node.Fatalf("%v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -97,8 +98,13 @@ func (n *Node) cleanup() {
 	for _, c := range n.complaints {
 		n.tb.Error(c)
 	}
-	if n.tb.Failed() || os.Getenv("HOLDFAST_TRACE") != "" {
-		n.tb.Log(n.Trace.String(printRecords))
+	wanted := os.Getenv("HOLDFAST_TRACE") // to be printed also if all is well; how many records, if it is a number
+	if n.tb.Failed() || wanted != "" {
+		limit, err := strconv.Atoi(wanted)
+		if err != nil {
+			limit = printRecords
+		}
+		n.tb.Log(n.Trace.String(limit))
 	}
 	n.Trace.forget()
 	if err := os.RemoveAll(n.Root); err != nil {

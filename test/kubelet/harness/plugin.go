@@ -21,7 +21,8 @@ type Plugin struct {
 	Path     string // the registration socket
 	Lease    string // the node-local lock of our registrars
 
-	node *Node
+	node    *Node
+	dialled []*Control
 }
 
 // AddPlugin makes room for one more CSI driver.

@@ -19,6 +19,9 @@ func asClaimed() (peer, ours act) {
 	for i := range ours.outcomes {
 		ours.outcomes[i] = outcome{out: second, in: true, unanswered: 10 * time.Millisecond, answers: true}
 	}
+	for _, silent := range []int{overlap, newLeaves, killed} {
+		ours.outcomes[silent].out = 0
+	}
 	ours.outcomes[oldLeaves] = outcome{in: true, answers: true}
 	return peer, ours
 }
@@ -38,6 +41,8 @@ func TestVerdict(t *testing.T) {
 		"Holdfast lost the driver when SIGKILL":            func(_, o *act) { o.outcomes[killed].in = false },
 		"nobody of Holdfast answers when the newest":       func(_, o *act) { o.outcomes[newLeaves].answers = false },
 		"lacked the driver for 1 ms when the old":          func(_, o *act) { o.outcomes[oldLeaves].out = time.Millisecond },
+		"lacked the driver for 1 ms when a newer":          func(_, o *act) { o.outcomes[overlap].out = time.Millisecond },
+		"lacked the driver for 1 ms when SIGKILL":          func(_, o *act) { o.outcomes[killed].out = time.Millisecond },
 		"nobody answered for 1 ms when the old":            func(_, o *act) { o.outcomes[oldLeaves].unanswered = time.Millisecond },
 	} {
 		peer, ours := asClaimed()

@@ -34,7 +34,7 @@ func summarise(w io.Writer, peer, ours act) {
 		fmt.Fprintln(w, strings.TrimRight(row.String(), " "))
 	}
 	fmt.Fprintf(w, "\nLOST, DEAD: until the end of the look, which lasted that long after the event.\n")
-	fmt.Fprintf(w, "Up to a second without the driver is kubelet's: it unregisters and registers when a new socket comes to the path.\n")
+	fmt.Fprintf(w, "A second without the driver is kubelet's: it unregisters and registers when a new socket comes to the path.\n")
 	if o := peer.outcomes[killed]; o.in && !o.answers {
 		fmt.Fprintf(w, "After the SIGKILL the CSINode still has the peer's driver: kubelet does not notice that nobody answers, until it restarts.\n")
 	}
@@ -64,8 +64,11 @@ func verdict(peer, ours act) error {
 		claim(o.in, "Holdfast lost the driver when %s", stepNames[step])
 		claim(o.answers, "nobody of Holdfast answers when %s", stepNames[step])
 	}
+	for _, step := range []int{overlap, oldLeaves, newLeaves, killed} {
+		out := ours.outcomes[step].out
+		claim(out == 0, "with Holdfast the CSINode lacked the driver for %d ms when %s", out.Milliseconds(), stepNames[step])
+	}
 	o := ours.outcomes[oldLeaves]
-	claim(o.out == 0, "with Holdfast the CSINode lacked the driver for %d ms when %s", o.out.Milliseconds(), stepNames[oldLeaves])
 	claim(o.unanswered == 0, "with Holdfast nobody answered for %d ms when %s", o.unanswered.Milliseconds(), stepNames[oldLeaves])
 	if len(wrong) == 0 {
 		fmt.Println("\nThe peer lost the driver; Holdfast kept it.")
