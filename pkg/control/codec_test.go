@@ -40,6 +40,7 @@ func golden() map[string]Frame {
 		"news":      News{Kubelet: Kubelet{State: Confirmed, Since: since, NodeInfo: "sha256:22"}},
 		"moved":     Moved{},
 		"goodbye":   Goodbye{},
+		"yielded":   Yielded{},
 	}
 }
 

@@ -19,8 +19,8 @@ const (
 	kindAccepting kind = 6
 	kindNews      kind = 7
 	kindMoved     kind = 8
-	kindGoodbye   kind = 9
-	kindYielded   kind = 10
+	kindYielded   kind = 9
+	kindGoodbye   kind = 10
 )
 
 // Hello is the first frame of who dials, and tells who it is and what kubelet

@@ -12,6 +12,9 @@ type model struct {
 	nudges     bool
 	coarse     bool // no kubelet (who shares: one that confirms at once), and joining the lease is one step: for three instances
 	warm       int
+	noThanks   bool // a newcomer answers kubelet before the giver has yielded
+	noVoid     bool // who is not the heir goes on believing what it was told
+	hasty      bool // who is not the heir does not wait for it
 	shares     bool // listeners are handed over
 	noWitness  bool // Claim ignores held connections
 	noVerify   bool // Join does not check that the locked file still has the name
@@ -23,7 +26,7 @@ type model struct {
 // ready says whether the first action of i can be carried out now.
 func (m *model) ready(w *world, i int) bool {
 	a := w.in[i].queue[0]
-	if own.Do(a.do) == own.Look && w.shares && !w.heirIsDue(i) {
+	if own.Do(a.do) == own.Look && w.shares && !w.heirIsDue(m, i) {
 		return false
 	}
 	if own.Do(a.do) == own.Adopt && w.in[i].mid == 3 && !w.in[i].share.thanked {
@@ -96,7 +99,7 @@ func (m *model) act(w *world, i int) error {
 		}
 	case own.Goodbye:
 		in.lock, in.holds = unlocked, 0
-		w.hangUp(i)
+		w.hangUp(m, i)
 	case own.RemoveLease:
 		if in.lock == exclusive {
 			w.unlinkLease()
@@ -119,7 +122,7 @@ func (m *model) act(w *world, i int) error {
 
 func (m *model) exits(w *world, i int, why own.Why) error {
 	wasLeaving := own.Stage(w.in[i].st.stage) != own.Staying
-	w.dies(i)
+	w.dies(m, i)
 	if !wasLeaving || why != own.Left || w.dirty {
 		return nil
 	}

@@ -154,7 +154,7 @@ func (w *world) instanceMoves(i int, m *model, out []move) []move {
 			add(unsure, sight != own.Absent && sight != own.Mine)
 		}
 		if m.shares {
-			out = w.sharingMoves(i, out)
+			out = w.sharingMoves(i, m, out)
 		}
 	case dead:
 	}
@@ -227,7 +227,7 @@ func (w *world) apply(mv move, m *model) error {
 		in.proc = alive
 	case killed:
 		w.left.Crashes--
-		w.dies(i)
+		w.dies(m, i)
 	case term:
 		w.left.Terms--
 		if !w.anyLeaving() {
@@ -268,7 +268,7 @@ func (w *world) apply(mv move, m *model) error {
 		w.left.LeaseRemovals--
 		w.unlinkLease()
 	case getsSpare, closesSpare, hearsWord, hearsGiven, isOrphaned, tiresOfTaker, learns, confirmsAndKilled, handshakeFails, cannotTell:
-		return w.applySharing(mv)
+		return w.applySharing(mv, m)
 	default:
 		return w.applyOthers(mv)
 	}

@@ -12,7 +12,7 @@ func shared(s State, n News) (State, []Action) {
 		if !s.Accepting || s.Giving { // guard: one-newcomer-after-another (I9)
 			return s, []Action{{Do: Defer}}
 		}
-		if s.Kubelet != Confirmed || s.Due || s.Stale { // guard: give-only-confirmed (I9)
+		if s.Kubelet != Confirmed || s.Due || s.Stale { // guard: give-only-confirmed (I3)
 			return s, []Action{{Do: Decline}}
 		}
 		s.Giving = true
@@ -29,7 +29,9 @@ func shared(s State, n News) (State, []Action) {
 		s.Giving, s.Accepting, s.Spare, s.Due, s.Stale = false, false, true, false, false // guard: yield-what-waited (I9): the newcomer learns it too
 		return s, []Action{{Do: Yield}}
 	case SpareHeld:
-		s.Spare = !s.Accepting
+		if !s.Accepting {
+			s.Spare, s.Kubelet = true, Quiet // the acceptor tells
+		}
 	case SpareLost:
 		s.Spare, s.Orphan = false, false
 	case Orphaned:
@@ -82,7 +84,7 @@ func took(s State, n News) (State, []Action) {
 		return look(s)
 	case Resumed:
 		s.Accepting, s.Owed, s.Spare = true, false, false
-		if s.Kubelet != Confirmed { // guard: resume-unconfirmed (I9): kubelet may have given up on a call to the one that ended
+		if s.Kubelet != Confirmed { // guard: resume-unconfirmed (I3): kubelet may have given up on a call to the one that ended
 			s.Kubelet, s.Due = Refusing, true
 		}
 		return look(s)

@@ -99,13 +99,13 @@ func (w *world) holdOn(i int, sight own.Sight) {
 
 // heirIsDue says that a look of i may end: it takes longer than it takes an heir to
 // resume, whose answer it then gets.
-func (w *world) heirIsDue(i int) bool {
+func (w *world) heirIsDue(m *model, i int) bool {
 	if s, _ := w.sight(i); s != own.Silent || w.in[i].st.orphan { // an orphan's look is cut short
 		return true
 	}
 	for j := range w.in {
 		in := &w.in[j]
-		if in.proc == alive && in.at && (w.isHeir(j) || j != i && in.st.orphan && own.Phase(in.st.phase) == own.Running || own.Op(in.st.op) == own.Resuming) {
+		if in.proc == alive && in.at && (w.isHeir(m, j) || j != i && in.st.orphan && own.Phase(in.st.phase) == own.Running || own.Op(in.st.op) == own.Resuming) {
 			return false
 		}
 	}
@@ -113,11 +113,11 @@ func (w *world) heirIsDue(i int) bool {
 }
 
 // hangUp ends the control connections of i: it has said goodbye, or has died.
-func (w *world) hangUp(i int) {
+func (w *world) hangUp(m *model, i int) {
 	if !w.shares {
 		return
 	}
-	w.forsakes(i)
+	w.forsakes(m, i)
 	w.letGoOfSpares(i)
 }
 
@@ -153,13 +153,13 @@ func (w *world) giver(i int) int {
 // forsakes ends what i is to others: the acceptor, or the newcomer to which one gives
 // its listener. Of those who had spares of it, the newest goes on with what it knows;
 // the others can not know what kubelet says to that one.
-func (w *world) forsakes(i int) {
+func (w *world) forsakes(m *model, i int) {
 	newest := true
 	for k := slots - 1; k >= 0; k-- {
 		in := &w.in[k]
 		if in.holds == uint8(i+1) && in.share.synced {
 			in.share.synced, in.share.orphaned = false, true
-			if !newest {
+			if !newest && !m.noVoid {
 				in.share.word = own.KubeletLeft
 			}
 			newest = false
@@ -181,10 +181,10 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 	case 0:
 		j = int(w.answerer(i)) - 1
 		if j < 0 || a.id != idPath {
-			return w.notAdopted(i, own.Deferred, false)
+			return w.notAdopted(m, i, own.Deferred, false)
 		}
 		if w.k.old {
-			return w.notAdopted(i, own.NotAdopted, true)
+			return w.notAdopted(m, i, own.NotAdopted, true)
 		}
 		fair := !w.quiet() || w.in[j].excused // it has to publish itself
 		answer, err := w.ask(j, ev(own.GiveAsked))
@@ -192,25 +192,28 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 			return err
 		}
 		if answer == own.Decline {
-			return w.notAdopted(i, own.NotAdopted, fair)
+			return w.notAdopted(m, i, own.NotAdopted, fair)
 		}
 		if answer != own.Give {
-			return w.notAdopted(i, own.Deferred, fair)
+			return w.notAdopted(m, i, own.Deferred, fair)
 		}
 		w.in[j].share.giveTo = uint8(i + 1)
 	case 1:
 		if j < 0 || !w.in[j].at {
-			return w.notAdopted(i, own.Deferred, false)
+			return w.notAdopted(m, i, own.Deferred, false)
 		}
 		in.open, in.at = true, true
 	case 2:
 		if j < 0 || !w.mine(i) {
-			return w.notAdopted(i, own.Deferred, false)
+			return w.notAdopted(m, i, own.Deferred, false)
 		}
 		w.in[j].share.given = accepts
+		if m.noThanks {
+			w.in[j].holds, w.in[j].share.synced, in.share.thanked = uint8(i+1), true, true
+		}
 	case 3:
 		if !in.share.thanked {
-			return w.notAdopted(i, own.Deferred, false)
+			return w.notAdopted(m, i, own.Deferred, false)
 		}
 		in.share.thanked = false
 		return done(ev(own.Adopted))
@@ -219,9 +222,9 @@ func (m *model) adopt(w *world, i int, a packedAction, done func(own.Event) erro
 	return nil
 }
 
-func (w *world) notAdopted(i int, n own.News, excused bool) error {
+func (w *world) notAdopted(m *model, i int, n own.News, excused bool) error {
 	in := &w.in[i]
-	w.forsakes(i)
+	w.forsakes(m, i)
 	in.share.thanked = false
 	if in.open {
 		w.closeListener(uint8(i + 1))
@@ -264,12 +267,12 @@ func (w *world) resume(i int, done func(own.Event) error) error {
 
 // isHeir says that i will hear that the acceptor has ended: whoever had a newer spare of
 // it is dead or frozen.
-func (w *world) isHeir(i int) bool {
+func (w *world) isHeir(m *model, i int) bool {
 	in := &w.in[i]
 	if in.proc != alive || !in.share.orphaned {
 		return false
 	}
-	for j := i + 1; j < slots; j++ {
+	for j := i + 1; j < slots && !m.hasty; j++ {
 		o := &w.in[j]
 		if o.proc == alive && o.at && (o.share.orphaned || o.st.orphan || own.Op(o.st.op) == own.Resuming || o.open) {
 			return false
@@ -278,7 +281,7 @@ func (w *world) isHeir(i int) bool {
 	return true
 }
 
-func (w *world) sharingMoves(i int, out []move) []move {
+func (w *world) sharingMoves(i int, m *model, out []move) []move {
 	in := &w.in[i]
 	running := own.Phase(in.st.phase) == own.Running
 	add := func(k moveKind, when bool) {
@@ -290,7 +293,7 @@ func (w *world) sharingMoves(i int, out []move) []move {
 	add(closesSpare, in.share.spare && !in.at)
 	add(hearsWord, in.share.word != 0 && in.share.given == 0)
 	add(hearsGiven, in.share.given != 0)
-	add(isOrphaned, w.isHeir(i) && in.share.word == 0 && in.share.given == 0) // what was said before comes first
+	add(isOrphaned, w.isHeir(m, i) && in.share.word == 0 && in.share.given == 0) // what was said before comes first
 	add(tiresOfTaker, in.share.giveTo != 0 && in.share.given == 0 && w.in[max(in.share.giveTo, 1)-1].proc == frozen)
 	add(learns, running && w.k.old && in.st.accepting && w.mine(i) && !in.st.stale)
 	add(confirmsAndKilled, w.left.Crashes > 0 && w.k.conn == uint8(i+1))
@@ -322,7 +325,7 @@ func (w *world) spareFor(i int) bool {
 	return w.in[j].proc == alive && w.mine(j) && w.in[j].st.accepting && own.Phase(w.in[j].st.phase) == own.Running
 }
 
-func (w *world) applySharing(mv move) error {
+func (w *world) applySharing(mv move, m *model) error {
 	i := int(mv.i)
 	in := &w.in[i]
 	switch mv.kind {
@@ -359,7 +362,7 @@ func (w *world) applySharing(mv move) error {
 		return err
 	case isOrphaned:
 		in.share.orphaned = false
-		in.excused = in.excused || w.anyFrozen() // one with a newer spare, which knows more
+		in.excused = in.excused || w.anyFrozen() || m.hasty // one with a newer spare, which knows more
 		return w.tell(i, ev(own.Orphaned))
 	case tiresOfTaker:
 		in.share.giveTo = 0
@@ -369,15 +372,15 @@ func (w *world) applySharing(mv move) error {
 	case confirmsAndKilled:
 		w.left.Crashes--
 		w.k.reg, w.k.conn = w.k.want, 0
-		w.dies(i)
+		w.dies(m, i)
 	case cannotTell:
 		w.left.Cuts--
-		w.forsakes(i)
+		w.forsakes(m, i)
 		in.excused = true
 		return w.tell(i, ev(own.Outdated))
 	case handshakeFails:
 		w.left.Failures--
-		return w.notAdopted(i, own.NotAdopted, true)
+		return w.notAdopted(m, i, own.NotAdopted, true)
 	}
 	return nil
 }

@@ -116,6 +116,9 @@ func heard(s State, n News) (State, []Action) {
 	if s.Giving && n == KubeletAsked { // guard: turn-away-while-giving (I9)
 		return s, []Action{{Do: TurnAway}}
 	}
+	if s.Shares && s.Stale && s.Op != Resting && n == KubeletAsked { // guard: turn-away-before-announcing (I3): somebody with a spare may not have been told
+		return s, []Action{{Do: TurnAway}}
+	}
 	switch n {
 	case KubeletAsked:
 		s.Kubelet, s.Due = Asked, false

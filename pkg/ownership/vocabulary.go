@@ -131,23 +131,23 @@ const (
 	Removed
 	NotRemoved
 	Stopped
-	Adopted    // this instance accepts on the listener of another, which kubelet has confirmed
+	Adopted    // this instance accepts on the listener of another, which kubelet has confirmed; that one has carried out Yield, and no call of kubelet's was answered meanwhile
 	NotAdopted // kubelet would learn something new, or it took too long
 	Deferred   // that one gives to another, accepts no longer or has ended; the caller says NotAdopted when this has gone on for a second
 	Resumed    // it accepts on its spare
 	NotResumed // the spare is of no use
 
-	Tick  // a second has passed
-	Nudge // a watch or a held connection says: look
-	KubeletAsked
+	Tick         // a second has passed
+	Nudge        // a watch or a held connection says: look
+	KubeletAsked // this and the next three also when the acceptor tells who holds a spare
 	KubeletConfirmed
 	KubeletRefused
 	KubeletLeft
 	AnnounceDue    // the back-off after a refusal has passed
 	Outdated       // what kubelet was told is no longer so
-	SpareHeld      // the acceptor has given a copy of its listener
+	SpareHeld      // the acceptor has given a copy of its listener; what kubelet said to it comes next
 	SpareLost      // that was closed: another listener is at the path
-	Orphaned       // the acceptor has ended, and the spare of this instance is the newest
+	Orphaned       // the acceptor has ended, and the spare of this instance is the newest; whose is not hears KubeletLeft, and Orphaned only if nobody newer is seen to accept
 	GiveAsked      // a newcomer from which kubelet would learn nothing new asks for the listener
 	Given          // the newcomer accepts
 	NotGiven       // it does not
@@ -182,7 +182,7 @@ const (
 	Give           // hand the listener to the newcomer that asked
 	Decline        // tell it to publish
 	Defer          // tell it to look again
-	Yield          // stop accepting, and keep a copy as a spare
+	Yield          // stop accepting, keep a copy as a spare, send who has spares to the newcomer (they hear KubeletLeft), then tell the newcomer
 	TurnAway       // do not answer this call of kubelet's: it tries again, and finds the acceptor
 	BackOff        // kubelet is not satisfied: AnnounceDue after the back-off
 	Exit           // the end; Why says how

@@ -270,11 +270,11 @@ func (w *world) unlinkLease() {
 }
 
 // dies ends a process, by its own exit or otherwise.
-func (w *world) dies(i int) {
+func (w *world) dies(m *model, i int) {
 	if w.in[i].open {
 		w.closeListener(uint8(i + 1))
 	}
-	w.hangUp(i)
+	w.hangUp(m, i)
 	if w.k.conn == uint8(i+1) { // the connection ends without a word
 		w.k.conn, w.k.reg, w.k.given = 0, false, w.k.never && !w.k.fresh
 	}

@@ -294,6 +294,10 @@ func (s *sharing) follow(ctx context.Context, conn *control.Conn) {
 func (s *sharing) succeed(ctx context.Context, newer int) {
 	if newer > 0 {
 		pause(ctx, time.Duration(newer)*succeedAfter)
+		if s.answered(ctx) {
+			s.r.hint()
+			return
+		}
 	}
 	s.mu.Lock()
 	orphan := s.acceptor == nil && s.spare != nil && !s.accepts && !s.closed
@@ -301,6 +305,17 @@ func (s *sharing) succeed(ctx context.Context, newer int) {
 	if orphan && ctx.Err() == nil {
 		s.tellLoop(ctx, shareEvent{news: own.Orphaned})
 	}
+}
+
+// answered says whether anybody answers at the path.
+func (s *sharing) answered(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, stepFor)
+	defer cancel()
+	peer, err := registration.Ask(ctx, s.sockets.Dial, false)
+	if err == nil {
+		peer.Close()
+	}
+	return err == nil
 }
 
 // drop closes the spare, unless it is the one to keep. Called with mu held.
