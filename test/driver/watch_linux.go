@@ -23,11 +23,11 @@ import (
 // watchSockets prints who accepts at each of some paths whenever that changes,
 // one line a change: nanoseconds since 1970, path, accepts or refuses or absent,
 // and POD_NAME of the process that does. For the last it needs the host's PID
-// namespace. It looks twenty times a second. At a driver's socket it says nothing
+// namespace. It looks fifty times a second. At a driver's socket it says nothing
 // when it is connected; a registrar's it asks, see registrarAt.
 func (p pod) watchSockets(ctx context.Context) error {
 	last, w := map[string]string{}, watch{}
-	for pause(ctx, 50*time.Millisecond) {
+	for pause(ctx, 20*time.Millisecond) {
 		for path := range strings.SplitSeq(p.watch, ",") {
 			now := w.acceptor(ctx, path)
 			if now != last[path] {
