@@ -34,7 +34,7 @@ func usage(path string) (*csi.VolumeUsage, error) {
 	if err := unix.Statfs(path, &s); err != nil {
 		return nil, err
 	}
-	size := s.Bsize
+	size := int64(s.Bsize) //nolint:unconvert // it is 32 bits wide on arm
 	return &csi.VolumeUsage{
 		Unit: csi.VolumeUsage_BYTES, Total: int64(s.Blocks) * size,
 		Available: int64(s.Bavail) * size, Used: int64(s.Blocks-s.Bfree) * size,
