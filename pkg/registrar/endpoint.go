@@ -124,6 +124,14 @@ func (k *keeper) elsewhere(ctx context.Context) (string, bool) {
 // announced says whether kubelet is, or would be, told the symlink.
 func (k *keeper) announced() bool { return k != nil && k.keeps && !k.plain.Load() }
 
+// announces is what kubelet is, or would be, told.
+func (r *Registrar) announces() string {
+	if r.keeper.announced() {
+		return r.keeper.path
+	}
+	return r.cfg.Endpoint
+}
+
 // endpoint is what to tell kubelet. If it is the symlink, that is there.
 func (r *Registrar) endpoint() string {
 	k := r.keeper

@@ -32,7 +32,7 @@ func (p *heldPeer) answers(ctx context.Context, id regsocket.ID, s *sharing) boo
 		return false
 	}
 	if who, ours := p.Identity(); ours {
-		return s.following(who) && p.Again(ctx) == nil
+		return s.following(who, p.Info().Endpoint) && p.Again(ctx) == nil
 	}
 	select { // an incumbent logs each call as kubelet's: do not call it each second
 	case <-p.Gone():

@@ -146,3 +146,32 @@ func TestALeaverWaitsForASuccessorThatIsComing(t *testing.T) {
 		t.Error("nobody came, and the socket is still there")
 	}
 }
+
+// A copy of a DaemonSet with a csi.sock of its own: its endpoint ends with it, so nobody
+// goes on with its listener.
+func TestNobodyGoesOnWithAnotherEndpoint(t *testing.T) {
+	n := newNode(t)
+	first, _ := n.registered(n.shares)
+	second, stopSecond, _ := n.begin(func(c *Config) { n.shares(c); c.KeepEndpoint = false })
+	eventually(t, "the second accepts", func() bool { return second.accepting() && !first.accepting() })
+	n.kubelet(&registerapi.RegistrationStatus{PluginRegistered: true})
+	other := inode(t, n.path())
+	eventually(t, "the first stands by", func() bool { return n.acceptor() == second.share.Load().self.Instance })
+	s := first.share.Load()
+	s.stands(t.Context(), second.share.Load().self, n.csiSocket())
+	s.mu.Lock()
+	if s.follows != "" || s.spare != nil {
+		t.Error("the first is to get a copy of a listener with another endpoint")
+	}
+	s.mu.Unlock()
+	if err := stopSecond(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first accepts", func() bool { return n.acceptor() == first.share.Load().self.Instance })
+	if inode(t, n.path()) == other {
+		t.Error("kubelet keeps the endpoint of the one that has left")
+	}
+	if got := n.kubelet(nil).GetEndpoint(); got != n.link() {
+		t.Errorf("kubelet is told %s", got)
+	}
+}

@@ -188,9 +188,11 @@ func (s *sharing) stopped() {
 	s.drop(nil)
 }
 
-// stands is told which instance answers at the path: get a copy of its listener.
+// stands is told which instance answers at the path, and with which endpoint: get a copy
+// of its listener, if this instance would tell kubelet the same. Another endpoint ends
+// with its pod.
 func (s *sharing) stands(ctx context.Context, acceptor registration.Identity, endpoint string) {
-	if s == nil || acceptor.Control == "" {
+	if s == nil || acceptor.Control == "" || endpoint != s.r.announces() {
 		return
 	}
 	s.mu.Lock()
@@ -206,8 +208,8 @@ func (s *sharing) stands(ctx context.Context, acceptor registration.Identity, en
 
 // following says whether this instance hears what kubelet says to acceptor, as far as
 // it can.
-func (s *sharing) following(acceptor registration.Identity) bool {
-	if s == nil || acceptor.Control == "" {
+func (s *sharing) following(acceptor registration.Identity, endpoint string) bool {
+	if s == nil || acceptor.Control == "" || endpoint != s.r.announces() {
 		return true
 	}
 	s.mu.Lock()
